@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, f
 from turngap.backends import WeightFile, Weights
 from turngap.core.errors import InputError
 from turngap.core.problems import problems, reason
-from turngap.weights.cache import is_inside
-from turngap.weights.fetch import folder_of
+from turngap.weights import folder_of, is_inside
 
 __all__ = ["folder_of", "pinned", "pinned_names", "unpinned"]
 

@@ -7,11 +7,8 @@ import pytest
 from commandline import ROOT, turngap, turngap_here
 from hub import VOICE, Hub
 
-from turngap.backends import WeightFile, Weights
-from turngap.cli import progress
 from turngap.core.errors import ExitCode
 from turngap.play.weights import wanted_by
-from turngap.weights.showing import Item, Plan
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -34,10 +31,10 @@ def test_it_lists_what_it_fetches_and_then_where_it_lies(
     listed = done.err.splitlines()
     assert listed[0].startswith(f"fetching from 127.0.0.1:{hub.port} to {tmp_path / 'hub'} (")
     assert listed[1].startswith("  whisper tiny.en, 3 MB, Systran/faster-whisper-tiny.en at ")
-    assert listed[1].endswith("licence: MIT")
+    assert "licence: MIT" in listed[1]
     assert listed[2].endswith("licence: MIT; made from recordings in the public domain")
     assert listed[3] == f"  pins from {tmp_path / 'pins.toml'}, in place of turngap's own"
-    assert listed[4].startswith("fetched 3 MB")
+    assert listed[4] == "fetched; it is used without a network from now on"
     folder = Path(done.out.splitlines()[0].removeprefix("whisper tiny.en: "))
     assert (folder / "model.bin").is_file()
 
@@ -77,25 +74,6 @@ def test_what_there_is_not_is_bad_input(what: str, capsys: Capsys) -> None:
 
 def test_an_agent_without_weights_needs_none(capsys: Capsys) -> None:
     assert "nothing has to be fetched" in turngap_here(capsys, "fetch", "embedded").out
-
-
-def test_where_there_is_no_terminal_a_line_is_written_now_and_then(
-    capsys: Capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    weights = Weights("made up", "a/b", "main", (WeightFile("x"),))
-    plan = Plan((Item(weights, 4_000_000, 1_000_000, 1),), "hub", Path("/cache"), 10**9, ("odd",))
-    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
-    with progress.fetching(plan) as told:
-        told(1_000_000)
-        told(2_000_000)
-    said = capsys.readouterr().err.splitlines()
-    assert said[0] == "fetching from hub to /cache (1.0 GB free):"
-    assert said[1] == "  made up, 4 MB, a/b at main; licence: not known here"
-    assert said[2] == "    digest not pinned for one file: the hub's own is checked"
-    assert said[3] == "    going on after 1 MB"
-    assert said[4] == "  odd"
-    assert said[6].startswith("3 MB fetched, 2 MB/s, less than a minute left of 4 MB")
-    assert said[-1].startswith("fetched 2 MB")
 
 
 @pytest.mark.parametrize("what", ["gpu", "local", "whisper,model=a/b", "piper,voice=en_US-amy-low"])

@@ -28,26 +28,14 @@ class Faults:
     """What the hub does wrong, each until it is reset.
 
     Attributes:
-        cut_after: it closes the connection after so many bytes of a large file's content.
-        stall_at: it sends nothing of a large file from that byte on.
-        bytes_per_s: how fast it sends large files.
         corrupt: it sends other bytes than it states.
         html: it answers everything with a page, as a network's login does.
         status: it answers everything with this status.
-        silent: it takes every request, and answers none.
-        etag: it states that one of small files, in place of git's SHA-1.
-        ignores_range: it sends the whole file whatever part is asked for.
     """
 
-    cut_after: int | None = None
-    stall_at: int | None = None
-    bytes_per_s: int | None = None
     corrupt: bool = False
     html: bool = False
     status: int | None = None
-    silent: bool = False
-    etag: str | None = None
-    ignores_range: bool = False
 
 
 @dataclass
@@ -56,7 +44,6 @@ class Asked:
 
     method: str
     path: str
-    range: str | None
     token: str | None
 
 
@@ -88,7 +75,6 @@ class Hub:
     token: str = "hf_loopback"
 
     def __enter__(self) -> Self:
-        self.gone = threading.Event()
         handler = type("Handler", (_Handler,), {"hub": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
@@ -98,7 +84,6 @@ class Hub:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.gone.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -125,6 +110,8 @@ class Hub:
         for name, value in self.environment(cache, **more).items():
             patch.setenv(name, value)
         patch.setattr(constants, "ENDPOINT", self.endpoint)
+        of_a_file = f"{self.endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", of_a_file)
         patch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 1)
         patch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 1)
 
@@ -157,9 +144,6 @@ class Hub:
         path.write_text("\n".join(lines), encoding="utf-8")
         return path
 
-    def contents_sent(self) -> list[Asked]:
-        return [a for a in self.asked if a.method == "GET" and not a.path.startswith("/api/")]
-
 
 class _Handler(BaseHTTPRequestHandler):
     hub: Hub
@@ -177,11 +161,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         path, faults = unquote(urlsplit(self.path).path), self.hub.faults
         sent = self.headers.get("Authorization")
-        self.hub.asked.append(Asked(self.command, path, self.headers.get("Range"), sent))
-        if faults.silent:
-            self.hub.gone.wait(60)
-            self.close_connection = True
-        elif faults.html:
+        self.hub.asked.append(Asked(self.command, path, sent))
+        if faults.html:
             self._send(200, b"<html>Please log in</html>", {"Content-Type": "text/html"})
         elif faults.status is not None:
             self._send(faults.status, b"no")
@@ -236,8 +217,7 @@ class _Handler(BaseHTTPRequestHandler):
         content = repository.files[file]
         stated = {"X-Repo-Commit": repository.commit}
         if len(content) < BY_LFS_FROM:
-            etag = self.hub.faults.etag or git_sha1(content)
-            self._send(200, content, {**stated, "ETag": f'"{etag}"'})
+            self._send(200, content, {**stated, "ETag": f'"{git_sha1(content)}"'})
             return
         digest = hashlib.sha256(content).hexdigest()
         # Another host name, so that the client must not send its token there.
@@ -247,37 +227,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _content(self, path: str) -> None:
         owner, name, file = path.removeprefix("/cdn/").split("/", 2)
-        content, faults = self.hub.repositories[f"{owner}/{name}"].files[file], self.hub.faults
-        if faults.corrupt:
+        content = self.hub.repositories[f"{owner}/{name}"].files[file]
+        if self.hub.faults.corrupt:
             content = bytes([content[0] ^ 1]) + content[1:]
-        asked = self.headers.get("Range")
-        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0
-        if start and not faults.ignores_range:
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-            content = content[start:]
-        else:
-            self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self._write(content, start if not faults.ignores_range else 0)
-
-    def _write(self, content: bytes, start: int) -> None:
-        faults = self.hub.faults
-        stall = None if faults.stall_at is None else max(0, faults.stall_at - start)
-        end = min(n for n in (faults.cut_after, stall, len(content)) if n is not None)
-        piece = 50_000
-        try:
-            for at in range(0, end, piece):
-                self.wfile.write(content[at : min(at + piece, end)])
-                if faults.bytes_per_s is not None:
-                    self.hub.gone.wait(piece / faults.bytes_per_s)
-            if end < len(content):
-                if stall is not None:
-                    self.hub.gone.wait(60)
-                self.close_connection = True
-        except (BrokenPipeError, ConnectionResetError):
-            self.close_connection = True
+        self._send(200, content)
 
     def _send(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         self.send_response(status)

@@ -16,7 +16,7 @@ from turngap.backends import GROUP, KINDS, BackendSpec, Need, find, specs
 from turngap.cli.agents import backends
 from turngap.cli.installing import for_this_environment
 from turngap.core.errors import AgentError, InputError
-from turngap.weights.cache import is_commit
+from turngap.weights import is_commit
 from turngap_services import SPECS
 from turngap_services.stt.whisper import WhisperSettings
 from turngap_services.tts.piper import PiperSettings

@@ -293,10 +293,12 @@ def refused(settings: PiperSettings) -> AgentError:
     return e.value
 
 
-def test_a_voice_that_cannot_be_fetched_is_named_with_what_to_do(tmp_path: Path) -> None:
-    # Nobody listens where the hub should be (tests/conftest.py).
+def test_a_voice_that_cannot_be_fetched_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     error = refused(PiperSettings(voices=tmp_path))
-    assert error.kind == "weights.network"
+    assert error.kind == "weights.offline"
     assert "turngap fetch" in error.hint
 
 

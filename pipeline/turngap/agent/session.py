@@ -45,7 +45,7 @@ from turngap.agent.watch import Patience
 from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking
 from turngap.core.clock import Clock
 from turngap.scenario.domain import Domain, domain_of
-from turngap.weights.fetch import bring
+from turngap.weights import bring
 
 
 @dataclass(frozen=True, slots=True)

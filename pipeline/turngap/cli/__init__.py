@@ -32,11 +32,10 @@ from turngap.cli import (
     turn_taking,
 )
 from turngap.cli.commands import Command, Group
-from turngap.cli.progress import fetching
 from turngap.cli.shared import say, show_error
 from turngap.core.errors import ExitCode, TurngapError
 from turngap.core.secrets import remember_secrets, text_without_secrets
-from turngap.weights.showing import shown_by
+from turngap.weights import told_by
 
 app = typer.Typer(
     cls=Group,
@@ -177,7 +176,7 @@ def main() -> NoReturn:
     """Run the command line; a `TurngapError` becomes a line and its exit code."""
     treat_hangups_as_interrupts()
     remember_secrets(os.environ)
-    shown_by(fetching, say)
+    told_by(say)
     try:
         app(prog_name="turngap")
     except TurngapError as e:

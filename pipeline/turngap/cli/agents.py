@@ -181,7 +181,7 @@ def fetch(
     here already is not fetched again. Exit: 0 all is here, 2 bad input, 4 something cannot be had.
     """
     from turngap.play.weights import wanted_by
-    from turngap.weights.fetch import bring
+    from turngap.weights import bring
 
     wanted = [weights for name in what for weights in wanted_by(name, set_ or ())]
     folders = bring(wanted)

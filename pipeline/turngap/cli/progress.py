@@ -1,7 +1,7 @@
 """How long work shows how far it has come: a bar on a terminal, a line now and then elsewhere."""
 
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from turngap.cli.shared import say
 from turngap.core.clock import NS_PER_S
 from turngap.core.lengths import minutes_words, seconds_left
-from turngap.core.sizes import bytes_words
 
 if TYPE_CHECKING:
-    from turngap.backends import Weights
     from turngap.core.clock import Clock
     from turngap.core.results import Turn
     from turngap.play.plan import PlayPlan, Progress
-    from turngap.weights.showing import Plan, Told
 
 # How often a line is written where there is no terminal, so that a log stays short.
 LINE_EVERY_S = 30.0
@@ -172,84 +169,6 @@ class Display:
             on_turn(turn)
 
         return Progress(self.step, count, folders.append)
-
-
-@contextmanager
-def fetching(plan: "Plan") -> "Iterator[Told]":
-    """Say what is fetched, how large it is, under which licence and from where, and show its bytes.
-
-    A bar with its speed and the time left on a terminal, a line now and then elsewhere.
-    """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    for line in fetch_words(plan):
-        say(line)
-    console = Console(stderr=True, highlight=False)
-    with Progress(
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
-        bar.add_task("", total=plan.bytes)
-        task = bar.tasks[0]
-        told_s = begun_s = bar.get_time()
-
-        def told(number: int) -> None:
-            nonlocal told_s
-            bar.advance(task.id, number)
-            if not console.is_terminal and bar.get_time() - told_s >= LINE_EVERY_S:
-                told_s = bar.get_time()
-                say(_bytes_line(task.completed, plan, told_s - begun_s))
-
-        try:
-            yield told
-        except KeyboardInterrupt:
-            say("interrupted: what came is kept, and the next start goes on from there")
-            raise
-    came = int(task.completed) - plan.begun_bytes
-    say(f"fetched {bytes_words(came)}; it is used without a network from now on")
-
-
-def fetch_words(plan: "Plan") -> list[str]:
-    """What is about to be fetched, in lines."""
-    lines = [f"fetching from {plan.hub} to {plan.cache} ({bytes_words(plan.free_bytes)} free):"]
-    for item in plan.items:
-        lines.append(f"  {weights_words(item.weights, item.bytes)}")
-        if item.unpinned:
-            files = "one file" if item.unpinned == 1 else f"{item.unpinned} files"
-            lines.append(f"    digest not pinned for {files}: the hub's own is checked")
-        if item.begun_bytes:
-            lines.append(f"    going on after {bytes_words(item.begun_bytes)}")
-    pins = {item.weights.pins for item in plan.items if item.weights.pins}
-    lines += [f"  pins from {file}, in place of turngap's own" for file in sorted(pins)]
-    return [*lines, *(f"  {remark}" for remark in plan.remarks)]
-
-
-def weights_words(weights: "Weights", size: int | None) -> str:
-    """Weights in a line: their name, size, licence and place."""
-    shown = "size not known" if size is None else bytes_words(size)
-    where = f"{weights.repository} at {weights.revision[:8]}"
-    return f"{weights.name}, {shown}, {where}; licence: {weights.licence or 'not known here'}"
-
-
-def _bytes_line(done: float, plan: "Plan", elapsed_s: float) -> str:
-    speed = (done - plan.begun_bytes) / max(elapsed_s, 1)
-    words = f"{bytes_words(int(done))} fetched, {bytes_words(int(speed))}/s"
-    if plan.bytes is None or speed <= 0:
-        return words
-    left = minutes_words((plan.bytes - done) / speed / 60)
-    return f"{words}, {left} left of {bytes_words(plan.bytes)}"
 
 
 def _kept(folders: list[Path]) -> str:

@@ -27,7 +27,7 @@ from turngap.defaults.file import Defaults, read_defaults
 from turngap.play.command import address_of, argv_of, shown_address
 from turngap.scenario.library import library_dir, library_paths, load_scenarios
 from turngap.store.provenance import this_machine
-from turngap.weights.cache import hub_cache, state_of
+from turngap.weights import hub_cache, state_of
 
 # A packet's worth of time between wake-ups, as the sender's.
 _TICKS = 100
@@ -207,8 +207,7 @@ def _remedy(name: str, lacking: Sequence[_Lack]) -> str:
 
 def _download(weights: Weights) -> Download:
     state = state_of(weights)
-    known = state.weights
-    sizes = [file.size for file in known.files if file.size is not None]
+    sizes = [file.size for file in state.files if file.size is not None]
     return Download(
         weights.name,
         weights.repository,

@@ -29,7 +29,7 @@ from turngap.play.process import running
 from turngap.scenario.model import Scenario, UserTurn
 from turngap.store.documents import is_dir
 from turngap.store.provenance import git_commit
-from turngap.weights.fetch import bring
+from turngap.weights import bring
 
 
 @dataclass(frozen=True, slots=True)

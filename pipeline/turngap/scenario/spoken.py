@@ -31,9 +31,7 @@ from turngap.scenario.model import Pause, SpeechBounds
 from turngap.scenario.speech import PAUSE_MS
 from turngap.store.documents import write_atomically
 from turngap.store.sound import read_sound
-from turngap.weights.cache import state_of
-from turngap.weights.fetch import bring
-from turngap.weights.showing import tell
+from turngap.weights import bring, state_of, tell
 
 # As the shipped recordings have it: peaks that a voice activity detector hears reliably, and
 # silence in which it settles.

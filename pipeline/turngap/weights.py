@@ -1,0 +1,287 @@
+"""Published weights: what is here already, and fetching what is not by the hub's own client.
+
+They lie in the client's cache (`HF_HUB_CACHE`), where other programs find them too. What is here
+is used without any connection: the client is not even imported.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from turngap.core.errors import AgentError
+from turngap.core.sizes import bytes_words
+
+if TYPE_CHECKING:  # the command line imports this before it knows whether it needs an engine
+    from turngap.backends import WeightFile, Weights
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+_say: Callable[[str], None] | None = None
+
+
+def told_by(say: Callable[[str], None]) -> None:
+    """Have this process say by `say` why people wait, in place of the log."""
+    global _say  # noqa: PLW0603 - one process has one terminal
+    _say = say
+
+
+def tell(line: str) -> None:
+    """Say in a line why people wait."""
+    if _say is not None:
+        _say(line)
+        return
+    from loguru import logger
+
+    logger.info(line)
+
+
+def hub_cache() -> Path:
+    """Return the folder of the client's downloads, by the variables that it reads."""
+    environment = os.environ
+    cache = Path(environment.get("XDG_CACHE_HOME") or "~/.cache")
+    home = Path(environment.get("HF_HOME") or cache / "huggingface")
+    given = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
+    return Path(os.path.expandvars(given or home / "hub")).expanduser()
+
+
+def is_commit(revision: str) -> bool:
+    """Return whether it names a commit, and not a branch."""
+    return _COMMIT.fullmatch(revision) is not None
+
+
+def is_inside(path: str) -> bool:
+    """Return whether a file's path stays in its repository's folder."""
+    parts = PurePosixPath(path).parts
+    return bool(parts) and not path.startswith("/") and ".." not in parts and "\0" not in path
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How much of some weights there is.
+
+    Attributes:
+        folder: where the files lie or will lie; None while the commit is not known.
+        files: all of them, as far as they are known.
+        missing: files that are not there.
+        damaged: files that are there but are not what they should be.
+    """
+
+    weights: "Weights"
+    folder: Path | None
+    files: "tuple[WeightFile, ...]" = ()
+    missing: "tuple[WeightFile, ...]" = ()
+    damaged: "tuple[WeightFile, ...]" = ()
+
+    @property
+    def complete(self) -> bool:
+        return self.folder is not None and not self.missing and not self.damaged
+
+
+def state_of(weights: "Weights") -> State:
+    """Look at the disk. A file's digest is calculated once, and remembered with its size and time.
+
+    So a file that was copied here without its time is read once more.
+    """
+    from turngap.backends import WeightFile
+
+    record = _Record(weights)
+    commit = weights.revision if is_commit(weights.revision) else record.commit
+    files = weights.files or tuple(WeightFile(path) for path in record.files)
+    if not commit or not files:
+        return State(weights, None, files)
+    folder = _of_repository(weights) / "snapshots" / commit
+    missing = tuple(file for file in files if not (folder / file.path).is_file())
+    there = [file for file in files if file not in missing]
+    damaged = tuple(file for file in there if not record.vouches_for(file, folder / file.path))
+    return State(weights, folder, files, missing, damaged)
+
+
+def folder_of(weights: "Weights") -> Path:
+    """Return the folder that holds the weights' files, fetched if necessary; as `bring`."""
+    return bring([weights])[0]
+
+
+def bring(wanted: "Iterable[Weights]") -> list[Path]:
+    """Return the folder of each, after fetching what is missing.
+
+    Raises:
+        AgentError: they cannot be had; the hint says what to do.
+    """
+    wanted = list(wanted)
+    if lacking := [s for s in map(state_of, dict.fromkeys(wanted)) if not s.complete]:
+        try:
+            _fetch(lacking)
+        except AgentError as e:
+            names = " ".join(dict.fromkeys(s.weights.fetched_as or "STACK" for s in lacking))
+            way = (
+                f"to take weights from a folder, run `HF_HUB_CACHE=weights turngap fetch {names}` "
+                "where there is a network, copy the folder `weights` here, and set HF_HUB_CACHE "
+                "to it"
+            )
+            raise AgentError(e.kind, e.message, hint=f"{e.hint}; {way}") from e.__cause__
+    # Another process may have removed what was there a moment ago: that is an error of its own.
+    return [folder for weights in wanted if (folder := state_of(weights).folder) is not None]
+
+
+class _Record:
+    """Remembers, beside the files in the cache, what was checked: sizes, times and digests."""
+
+    def __init__(self, weights: "Weights") -> None:
+        # Of a repository's branch, others may have asked for other files, when it was elsewhere.
+        asked = hashlib.sha256(" ".join(weights.patterns).encode()).hexdigest()[:8]
+        name = f"{weights.revision.replace('/', '--')}{f'-{asked}' if weights.patterns else ''}"
+        self._path = _of_repository(weights) / "turngap" / f"{name}.json"
+        self.commit: str | None = None
+        self.files: dict[str, dict[str, Any]] = {}
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            values = json.loads(self._path.read_text(encoding="utf-8"))
+            files = {path: dict(entry) for path, entry in values["files"].items()}
+            self.commit, self.files = values["commit"], files
+
+    def vouches_for(self, file: "WeightFile", at: Path) -> bool:
+        """Return whether the file is intact; reads it where that is not remembered."""
+        status = at.stat()
+        known = self.files.get(file.path, {})
+        # Of a file that nobody pinned, the digest that was first found here is the right one.
+        wanted = file.sha256 or known.get("sha256")
+        if file.size not in (None, status.st_size):
+            return False
+        if (known.get("size"), known.get("mtime_ns")) == (status.st_size, status.st_mtime_ns):
+            return wanted == known.get("sha256")
+        with at.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+        if wanted in (None, digest):
+            self.files[file.path] = {
+                "size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest,
+            }  # fmt: skip
+            self.write()
+        return wanted in (None, digest)
+
+    def write(self) -> None:
+        """Store it. A cache that cannot be written to is checked at every start."""
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            new = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+            new.write_text(json.dumps({"commit": self.commit, "files": self.files}, indent=1))
+            new.replace(self._path)
+
+
+def _of_repository(weights: "Weights") -> Path:
+    return hub_cache() / f"models--{weights.repository.replace('/', '--')}"
+
+
+def _fetch(states: Sequence[State]) -> None:
+    """Say what is fetched, fetch it, and check it."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import disable_progress_bars
+
+    if constants.HF_HUB_OFFLINE:
+        names = ", ".join(state.weights.name for state in states)
+        message = f"{names}: not on this machine, and HF_HUB_OFFLINE forbids to fetch it"
+        raise AgentError("weights.offline", message, hint="unset HF_HUB_OFFLINE")
+    cache = hub_cache()
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        free = bytes_words(shutil.disk_usage(cache).free)
+        tell(f"fetching from {urlsplit(constants.ENDPOINT).netloc} to {cache} ({free} free):")
+        for state in states:
+            tell(f"  {_words(state)}")
+        for pins in sorted({state.weights.pins for state in states if state.weights.pins}):
+            tell(f"  pins from {pins}, in place of turngap's own")
+        if not sys.stderr.isatty():
+            disable_progress_bars()
+        for state in states:
+            _fetch_one(state)
+    except OSError as e:
+        message = f"{cache} cannot be written to: {e.strerror or e}"
+        remedy = "set HF_HUB_CACHE to a folder that you may write to, on a disk with room"
+        raise AgentError("weights.cache", message, hint=remedy) from e
+    tell("fetched; it is used without a network from now on")
+
+
+def _words(state: State) -> str:
+    weights = state.weights
+    size = sum(file.size or 0 for file in (*state.missing, *state.damaged))
+    words = f"{weights.name}, {bytes_words(size) if size else 'size not known'}, "
+    words += f"{weights.repository} at {weights.revision[:8]}; "
+    words += f"licence: {weights.licence or 'not known here'}"
+    pinned = weights.files and all(file.sha256 for file in weights.files)
+    return words if pinned else f"{words}; digest not pinned for all files"
+
+
+def _fetch_one(state: State) -> None:
+    """Fetch one repository's files, and check them.
+
+    Raises:
+        AgentError: they cannot be had, or are others than are pinned.
+        OSError: the disk is full or cannot be written to.
+    """
+    weights = state.weights
+    paths = [file.path for file in (*state.missing, *state.damaged)] or list(weights.patterns)
+    folder = _download(weights, paths, anew=bool(state.damaged))
+    if not weights.files:
+        record = _Record(weights)
+        record.commit = folder.name
+        names = [p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()]
+        record.files = {n: {} for n in names if any(fnmatch(n, p) for p in weights.patterns)}
+        record.write()
+    state = state_of(weights)
+    for file in state.damaged:
+        (folder / file.path).resolve().unlink()
+        (folder / file.path).unlink(missing_ok=True)
+    if state.damaged:
+        names = " and ".join(file.path for file in state.damaged)
+        raise AgentError(
+            "weights.digest",
+            f"{names} of {weights.repository}: not the file that is pinned"
+            f"{f' in {weights.pins}' if weights.pins else ''}; what came was removed",
+            hint="try once more; if it stays, somebody changed it on the way or on the hub",
+        )
+    if not state.complete:
+        names = " or ".join([file.path for file in state.missing] or paths)
+        message = f"{weights.repository}: the hub has no {names} at {weights.revision}"
+        raise AgentError("weights.hub", message, hint="check the name")
+
+
+def _download(weights: "Weights", paths: list[str], *, anew: bool) -> Path:
+    """Fetch files by the hub's client, and return their folder; its errors become ours.
+
+    Its texts may hold signed addresses: none is repeated.
+    """
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HTTPError,  # that of the HTTP client which it uses  # pyright: ignore[reportPrivateImportUsage]
+        LocalEntryNotFoundError,
+    )
+
+    try:
+        folder = snapshot_download(
+            weights.repository,
+            revision=weights.revision,
+            allow_patterns=paths,
+            cache_dir=hub_cache(),
+            force_download=anew,
+        )
+    except (HfHubHTTPError, HTTPError, LocalEntryNotFoundError, ValueError) as e:
+        error = e.__cause__ if isinstance(e, LocalEntryNotFoundError) and e.__cause__ else e
+        host = urlsplit(constants.ENDPOINT).netloc
+        message = f"{host} cannot be reached, or is no hub ({type(error).__name__})"
+        remedy = "check the network, HTTPS_PROXY and HF_ENDPOINT"
+        if isinstance(error, HfHubHTTPError):
+            status, at = error.response.status_code, f"{weights.repository} at {weights.revision}"
+            message, remedy = f"{host} answers with HTTP {status} to {at}", "try again later"
+            if status in (401, 403, 404):
+                remedy = "check the name; accept its terms on its page, and set HF_TOKEN"
+        raise AgentError("weights.hub", message, hint=remedy) from None
+    return Path(folder)

@@ -27,7 +27,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from turngap.agent.limits import Limits
 from turngap.agent.log import set_log_level
 from turngap.agent.seats import Seats
-from turngap.agent.server import ServeSettings, bind, create_server
+from turngap.agent.server import Server, ServeSettings, bind
 from turngap.agent.session import assemble
 from turngap.caller.dialects.pipecat import audio_frame, parse
 from turngap.caller.dialects.rtvi import rtvi
@@ -185,7 +185,7 @@ async def serving(
     seats = Seats(most, settings.limits, CLOCK)
     live = LiveServer(OwnStack(assembly), settings, Keeping(runs), seats)
     with bind(settings) as listener:
-        server = create_server(live.app, settings.limits, seats)
+        server = Server(live.app, settings.limits, seats)
         task = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             yield listener.getsockname()[1], seats

@@ -403,7 +403,6 @@ async def load(  # noqa: D417
     callers: int | None = None,
     on: str = "local",
     ray_address: str | None = None,
-    agent_workers: int = 1,
     scenarios: Names | None = None,
     tag: str | None = None,
     llm: str | None = None,
@@ -442,7 +441,6 @@ async def load(  # noqa: D417
         target, confidence: the share of turns that has to be on time, and how sure that has to be.
         callers: how many processes call; by default as many as it takes.
         on, ray_address: `"local"` or `"ray"`, and the cluster's address.
-        agent_workers: from how many processes an agent of ours is served.
         seed: of the schedule, and for engines that draw random numbers.
         on_now: is told about once a second how it goes on, in another thread.
         agent, start, dialect, headers, subprotocols, scenarios, tag, llm, stt: as in `replay`.
@@ -492,7 +490,6 @@ async def load(  # noqa: D417
         callers=callers,
         executor=on,
         ray_address=ray_address,
-        agent_workers=agent_workers,
         greeting_ms=greeting_ms,
         starved_ms=starved_ms,
         calibration_turns=calibration,

@@ -4,10 +4,8 @@ They speak raw TCP, so that they can do what a WebSocket library would not.
 """
 
 import asyncio
-import json
 import os
 import struct
-from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -327,45 +325,6 @@ async def interrupts_as_the_agent_does(client: Client) -> None:
     await client.send(interruption_frame())
 
 
-async def floods_a_call(client: Client) -> None:
-    await client.upgrade()
-    await client.send(json.dumps({"event": "start", "streamSid": "MZ1"}))
-    second = json.dumps({"event": "media", "media": {"payload": encoded(8000, 0xFF)}})
-    await client.write(framed(TEXT, second.encode()) * 40)
-
-
-async def floods_a_realtime_session(client: Client) -> None:
-    await client.upgrade()
-    second = json.dumps({"type": "input_audio_buffer.append", "audio": encoded(48_000)})
-    await client.write(framed(TEXT, second.encode()) * 40)
-
-
-async def floods_an_evaluation(client: Client) -> None:
-    await client.upgrade()
-    opening = {"label": "rtvi-ai", "type": "client-message", "data": {"t": "eval-connect"}}
-    audio = {"base64Audio": encoded(32_000), "sampleRate": 16_000, "numChannels": 1}
-    second = json.dumps({"label": "rtvi-ai", "type": "raw-audio", "data": audio})
-    await client.send(json.dumps(opening))
-    await client.write(framed(TEXT, second.encode()) * 40)
-
-
-def encoded(size: int, byte: int = 0) -> str:
-    return b64encode(bytes([byte]) * size).decode()
-
-
-async def floods_with_what_is_no_event(client: Client) -> None:
-    await client.upgrade()
-    await client.write(framed(TEXT, b"x") * 3000)
-
-
-async def asks_for_answer_upon_answer(client: Client) -> None:
-    await client.upgrade()
-    content = [{"type": "input_text", "text": "and?"}]
-    item = {"type": "message", "role": "user", "content": content}
-    create = json.dumps({"type": "conversation.item.create", "item": item})
-    await client.send(*[create, '{"type": "response.create"}'] * 40)
-
-
 async def upgrades_to_nowhere(client: Client) -> None:
     await client.write(client.head(path="/nowhere"))
 
@@ -457,27 +416,6 @@ HOSTILE: dict[str, Hostile] = {
         never_reads_answers, 0, "", Limits(requests_per_s=1e6, vanished_s=1.0)
     ),
     "speaks another protocol": Hostile(speaks_another_protocol, 1003, "got text"),
-    "speaks another protocol on a telephone": Hostile(
-        sends_no_protobuf, 1003, "expected Twilio Media Streams in text", path="/twilio"
-    ),
-    "speaks no OpenAI": Hostile(
-        sends_no_protobuf, 1003, "expected OpenAI Realtime's JSON in text", path="/v1/realtime"
-    ),
-    "is silent on the telephone": Hostile(is_silent, 4408, "0.3 s", Limits(first_s=0.3), "/twilio"),
-    "is silent in a realtime session": Hostile(
-        is_silent, 4408, "0.3 s", Limits(first_s=0.3), "/v1/realtime"
-    ),
-    "floods a call": Hostile(floods_a_call, 4429, "", Limits(burst_s=1), "/twilio"),
-    "floods a realtime session": Hostile(
-        floods_a_realtime_session, 4429, "", Limits(burst_s=1), "/v1/realtime"
-    ),
-    "floods an evaluation": Hostile(floods_an_evaluation, 4429, "", Limits(burst_s=1)),
-    "floods with what is no event": Hostile(
-        floods_with_what_is_no_event, 4429, "more than 20 messages", SLOWLY, "/v1/realtime"
-    ),
-    "asks for answer upon answer": Hostile(
-        asks_for_answer_upon_answer, 4429, "typed turns a second", Limits(), "/v1/realtime"
-    ),
     "sends no protobuf": Hostile(sends_no_protobuf, 1007, "3 bytes that are no frame"),
     "sends nothing": Hostile(sends_nothing, 1007, "0 bytes that are no frame"),
     "sends no JSON": Hostile(sends_no_json, 1007, "expected JSON"),

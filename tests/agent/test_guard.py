@@ -18,8 +18,7 @@ from turngap.agent import guard as guards
 from turngap.agent import session as sessions
 from turngap.agent.guard import REASON_BYTES, Guard
 from turngap.agent.limits import HangUpError, Limits, Throttle
-from turngap.agent.protocols.pipecat_protobuf import PipecatProtobuf
-from turngap.agent.protocols.rtvi import RTVI_TYPES
+from turngap.agent.protocol import RTVI_TYPES
 from turngap.caller.dialects.pipecat import audio_frame, payload_of
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.core.clock import NS_PER_S
@@ -35,9 +34,7 @@ class Line:
 
     def __init__(self, *messages: bytes | str, limits: Limits | None = None) -> None:
         self.clock = ManualClock()
-        self.guard = Guard(
-            limits or Limits(), self.clock, PipecatProtobuf(self.clock, RATE, traced=False)
-        )
+        self.guard = Guard(limits or Limits(), self.clock, RATE)
         self.agent_got: list[Any] = []
         self.closed: tuple[int, str] | None = None
         self.client_got: list[bytes] = []

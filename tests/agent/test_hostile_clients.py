@@ -6,7 +6,6 @@ import sys
 
 import pytest
 from fake_engines import fake_assembly, served
-from fronted import fronted
 from hostile_clients import HOSTILE, Client
 
 from helpers.descriptors import open_descriptors
@@ -37,37 +36,6 @@ async def test_a_hostile_client_is_closed_with_a_reason_and_harms_nobody(
                     await CLOCK.sleep_until_ns(CLOCK.now_ns() + 20_000_000)
     assert len(caplog.records) <= 4, "a client can fill the log"
     assert not [r for r in caplog.records if r.exc_info], caplog.text
-
-
-# What the front reads itself or hands over in pieces, and what is about seats and connections.
-AT_THE_FRONT = (
-    "sends half a head",
-    "trickles its head",
-    "ends its body in nonsense",
-    "sends a body with its upgrade",
-    "sends thousands of headers",
-    "sends no HTTP",
-    "opens too many",
-    "comes and goes",
-    "vanishes",
-)
-
-
-@pytest.mark.parametrize("name", AT_THE_FRONT)
-async def test_a_hostile_client_of_a_front_fares_no_better_and_leaves_nothing(name: str) -> None:
-    hostile = HOSTILE[name]
-    async with fronted(max_sessions=hostile.max_sessions, limits=hostile.limits) as agent:
-        before = open_descriptors() + 1  # and the timer on which this test and the agent sleep
-        client = await Client.connect(agent.port, hostile.path)
-        await hostile.does(client)
-        code, words = await client.came()
-        await client.leave()
-        assert (code, hostile.words in words) == (hostile.code, True), (code, words)
-        async with asyncio.timeout(20):
-            while (
-                agent.front._connections or agent.seats.coming_down or open_descriptors() > before
-            ):
-                await CLOCK.sleep_until_ns(CLOCK.now_ns() + 20_000_000)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is an address only on Linux")

@@ -10,7 +10,6 @@ import pytest
 from fake_engines import fake_assembly, served
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
-from websockets.typing import Subprotocol
 
 from turngap.agent.log import set_log_level
 from turngap.agent.server import ServeSettings, bind
@@ -142,41 +141,6 @@ async def test_conversations_do_not_hear_each_other() -> None:
         offsets = [await line.clock_offset() for line in (first, second)]
         assert [o.n for o in offsets] == [12, 12]
         assert (await agent.health())["sessions"] == 2
-
-
-# --- other protocols --------------------------------------------------------------------------
-
-
-async def test_each_protocol_is_answered_at_its_path_and_takes_a_seat() -> None:
-    start = json.dumps({"event": "start", "streamSid": "MZ1"})
-    opening = {"label": "rtvi-ai", "type": "client-message", "data": {"t": "eval-connect"}}
-    ready = json.dumps(rtvi("client-ready", {"version": "2.2.0", "about": {"library": "x"}}))
-    async with served(fake_assembly()) as agent, asyncio.timeout(20):
-        base = agent.url.removesuffix("/ws")
-        async with (
-            connect(f"{base}/twilio") as telephone,
-            connect(f"{base}/v1/realtime?model=x", subprotocols=[Subprotocol("realtime")]) as api,
-            connect(f"{base}/ws") as evaluation,
-        ):
-            await telephone.send(start)
-            await evaluation.send(json.dumps(opening))
-            await evaluation.send(ready)
-            assert api.subprotocol == "realtime"
-            assert json.loads(await api.recv())["type"] == "session.created"
-            assert json.loads(await evaluation.recv())["type"] == "bot-ready"
-            await agent.sessions_become(3)
-        await agent.sessions_become(0)
-
-
-async def test_a_client_of_another_protocol_is_told_where_it_is_spoken() -> None:
-    async with served(fake_assembly()) as agent, connect(agent.url) as client:
-        await client.send('{"event": "connected", "protocol": "Call", "version": "1.0.0"}')
-        with pytest.raises(ConnectionClosed) as raised:
-            await client.recv()
-    assert raised.value.rcvd is not None
-    assert raised.value.rcvd.code == 1003
-    reason = raised.value.rcvd.reason
-    assert reason.endswith("others: /twilio, /v1/realtime, evals' eval-connect here"), reason
 
 
 @pytest.mark.parametrize("wanted", [False, True])

@@ -33,7 +33,7 @@ from turngap.agent.access import Access
 from turngap.agent.limits import Limits
 from turngap.agent.offers import Offers
 from turngap.agent.seats import Seats
-from turngap.agent.server import PATH, ServeSettings, bind, create_app, create_server
+from turngap.agent.server import PATH, Server, ServeSettings, bind, create_app
 from turngap.agent.session import Assembly
 from turngap.agent.stack import Stack
 from turngap.backends import (
@@ -229,7 +229,7 @@ async def served(
     settings = ServeSettings(port=0, access=access or Access(), limits=limits or Limits())
     listener = bind(settings)
     seats = Seats(max_sessions, settings.limits, assembly.clock)
-    server = create_server(create_app(assembly, settings, seats), settings.limits, seats)
+    server = Server(create_app(assembly, settings, seats), settings.limits, seats)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield Served(listener.getsockname()[1], seats)

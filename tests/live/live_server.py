@@ -14,9 +14,8 @@ from websockets.exceptions import ConnectionClosed
 
 from turngap.agent.access import Access
 from turngap.agent.limits import Limits
-from turngap.agent.metrics import metrics
 from turngap.agent.seats import Seats
-from turngap.agent.server import ServeSettings, bind, create_server
+from turngap.agent.server import Server, ServeSettings, bind
 from turngap.caller.dialects.pipecat import audio_frame, parse, payload_of
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.clocks import MonotonicClock
@@ -237,8 +236,8 @@ async def serving(
     answering = answering or _own(assembly)
     seats = Seats(max_sessions, settings.limits, answering.clock)
     keeping = keeping or Keeping(tmp_path / "runs")
-    live = LiveServer(answering, settings, keeping, seats, metrics(answering.clock))
-    server = create_server(live.app, settings.limits, seats)
+    live = LiveServer(answering, settings, keeping, seats)
+    server = Server(live.app, settings.limits, seats)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield Serving(listener.getsockname()[1], live, seats)

@@ -16,8 +16,8 @@ from commandline import turngap_here
 from turngap.caller.dialects.pipecat import PipecatSession
 from turngap.caller.line import Line, open_line
 from turngap.cli import main
+from turngap.cli.hosting import Where
 from turngap.cli.serving import remarks
-from turngap.cli.wanted import Where
 from turngap.clocks import MonotonicClock
 from turngap.core.errors import AgentError
 

@@ -235,7 +235,6 @@ def test_an_interruption_says_what_is_kept(
         (["--target", "1"], "--target"),
         (["--confidence", "1"], "--confidence"),
         (["--callers", "0"], "--callers"),
-        (["--agent-workers", "2"], "--agent-workers"),
         (["no-such-scenario"], "no-such-scenario"),
     ],
 )

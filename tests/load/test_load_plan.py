@@ -114,8 +114,6 @@ def test_what_is_asked_for_says_what_is_done(tmp_path: Path) -> None:
         ({"calibration_turns": -1}, "load.range"),
         ({"executor": "cloud"}, "workers.unknown"),
         ({"ray_address": "h:1"}, "workers.address"),
-        ({"agent_workers": 2}, "load.agent_workers"),
-        ({"agent_workers": 0}, "load.range"),
         ({"rate": "1000/s", "duration_s": 86_400.0}, "load.too_many_calls"),
         ({"rate": "1000/s", "duration_s": 80.0, "warm_up_s": 0.0}, "load.too_many_calls"),
         ({"sessions": "10000", "duration_s": 86_400.0}, "load.too_many_calls"),

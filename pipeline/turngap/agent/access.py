@@ -21,9 +21,6 @@ from turngap.core.errors import InputError
 CODE_TOKEN = 4401
 CODE_ORIGIN = 4403
 
-# How a browser, which can set no header, offers its key to OpenAI's Realtime API.
-KEY_OFFER = "openai-insecure-api-key."
-
 # 128 bits: at one guess a nanosecond, finding it takes longer than the age of the universe.
 TOKEN_BYTES = 16
 TOKEN_LENGTHS = range(16, 257)
@@ -132,7 +129,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _offered(request: HTTPConnection) -> list[str]:
-    """Return a request's tokens: from a cookie (the page), a header, the URL or its path."""
+    """Return a request's tokens: from a cookie (the page), a header or the URL."""
     found: list[str] = []
     try:
         cookies = SimpleCookie(request.headers.get("cookie", ""))
@@ -143,10 +140,6 @@ def _offered(request: HTTPConnection) -> list[str]:
     scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         found.append(bearer.strip())
-    offers = request.headers.get("sec-websocket-protocol", "").split(",")
-    found += [o.strip()[len(KEY_OFFER) :] for o in offers if o.strip().startswith(KEY_OFFER)]
-    if "token" in request.path_params:
-        found.append(request.path_params["token"])
     return found + parse_qs(request.url.query).get("token", [])
 
 

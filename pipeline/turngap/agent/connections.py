@@ -5,7 +5,6 @@ for ever for a client that takes nothing. What is limited here is what no ASGI a
 """
 
 import asyncio
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -46,10 +45,7 @@ AFTER_CLOSE_BYTES = 256 * 1024
 
 
 class Config(uvicorn.Config):
-    """uvicorn's settings, with ours; `most` is the most connections, and `each` of one address.
-
-    `on_closed` is called with the transport of each connection that is gone.
-    """
+    """uvicorn's settings, with ours; `most` is the most connections, and `each` of one address."""
 
     def __init__(self, app: ASGIApp, limits: Limits, seats: int) -> None:
         super().__init__(
@@ -71,7 +67,6 @@ class Config(uvicorn.Config):
         )
         self.limits = limits
         self.most, self.each = most_connections(limits, seats)
-        self.on_closed: Callable[[asyncio.BaseTransport], None] = lambda transport: None
 
 
 def most_connections(limits: Limits, seats: int) -> tuple[int, int]:
@@ -128,7 +123,6 @@ class _Bounded(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_watching()
-        self.config.on_closed(self.transport)
         super().connection_lost(exc)
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -158,7 +152,6 @@ class Http(_Bounded, H11Protocol):
     """A connection until it becomes a WebSocket."""
 
     config: Config
-    waited_s = 0.0  # for the request, before this knew of the connection
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -184,7 +177,6 @@ class Http(_Bounded, H11Protocol):
         H11Protocol.data_received(self, data)
 
     def on_response_complete(self) -> None:
-        self.waited_s = 0.0
         self._await_request()
         super().on_response_complete()
 
@@ -221,8 +213,7 @@ class Http(_Bounded, H11Protocol):
     def _await_request(self) -> None:
         """Give the client so long to send a request completely."""
         self._stop_awaiting()
-        left_s = self.config.limits.request_s - self.waited_s
-        self._late = self.loop.call_later(left_s, self._too_late)
+        self._late = self.loop.call_later(self.config.limits.request_s, self._too_late)
 
     def _stop_awaiting(self) -> None:
         if self._late is not None:

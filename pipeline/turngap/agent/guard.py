@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from turngap.agent import limits as of
 from turngap.agent.limits import TEXT_CHARS, HangUpError, Limits, Meter, Throttle
-from turngap.agent.protocols.base import WireProtocol
+from turngap.agent.protocol import is_speech, take
 from turngap.core.audio import Pcm
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 from turngap.core.secrets import text_without_secrets
@@ -53,10 +53,6 @@ class _Socket(WebSocket):
             await super().close(code, reason)
 
 
-# What a client speaks; or what returns it, given the client's first message.
-Spoken = WireProtocol | Callable[[Message], WireProtocol]
-
-
 class Guard:
     """One accepted WebSocket and the pipeline behind it.
 
@@ -72,15 +68,14 @@ class Guard:
         self,
         limits: Limits,
         clock: Clock,
-        protocol: Spoken,
+        in_rate: int,
     ) -> None:
         now_ns = clock.now_ns()
         self.ended: tuple[int, str] | None = None
         self.left_code: int | None = None
         self.limits = limits
         self.clock = clock
-        self._protocol = protocol
-        self._first: Message | None = None  # a message that was looked at, and not taken yet
+        self._in_rate = in_rate
         self._throttle = Throttle(limits)
         self._audio = Meter(limits.audio_rate, limits.burst_s, now_ns)
         self._asks = Meter(limits.asks_per_s, limits.burst_s, now_ns)
@@ -107,7 +102,7 @@ class Guard:
         self._receive, self._send = receive, send
         self._socket = _Socket(scope, self._checked_receive, self._checked_send)
         self._socket.client_state = self._socket.application_state = WebSocketState.CONNECTED
-        talking = asyncio.create_task(self._talk(assembly, memory))
+        talking = asyncio.create_task(self._converse(assembly, self._socket, memory))
         watching = asyncio.create_task(self._watch())
         gone = asyncio.create_task(self._gone.wait())
         try:
@@ -126,25 +121,10 @@ class Guard:
             await asyncio.gather(watching, gone, return_exceptions=True)
             self._down.set()
 
-    async def _talk(self, assembly: Any, memory: Any) -> None:
-        if not isinstance(self._protocol, WireProtocol):
-            self._first = await self._next()
-            if self._first["type"] != "websocket.receive":
-                await self._checked_receive()
-                return
-            try:
-                self._protocol = self._protocol(self._first)
-            except HangUpError as e:
-                await self.end(e.code, e.reason)
-                return
-        for data in self._protocol.opening():
-            await self.tell(data)
-        await self._converse(assembly, self._socket, memory)
-
-    async def tell(self, data: str | bytes) -> None:
+    async def tell(self, data: bytes) -> None:
         """Send the client a message of the server's own, if it is still there."""
         with suppress(*GONE):
-            await self._send(_message_of(data))
+            await self._send({"type": "websocket.send", "bytes": data})
 
     async def end(self, code: int, reason: str) -> None:
         """Close the connection, unless that has been done."""
@@ -171,7 +151,7 @@ class Guard:
         """Take an RTVI client message; return whether the agent must not see it."""
         return False
 
-    async def sent(self, data: str | bytes) -> None:
+    async def sent(self, data: bytes) -> None:
         """A message of the agent has been sent."""
 
     async def notice(self, kind: str, in_s: float, unless: str = "") -> None:
@@ -189,8 +169,7 @@ class Guard:
         """Answer the client until it leaves."""
         from turngap.agent.session import converse  # and pipecat, which a relay does without
 
-        assert isinstance(self._protocol, WireProtocol)
-        await converse(assembly, socket, memory, self._protocol)
+        await converse(assembly, socket, memory)
 
     async def _failed(self, error: BaseException) -> None:
         """End a connection whose conversation failed."""
@@ -205,9 +184,6 @@ class Guard:
 
     async def _next(self) -> Message:
         """Return the client's next message, however long that takes."""
-        if self._first is not None:
-            message, self._first = self._first, None
-            return message
         self._waiting_ns = self.clock.now_ns()
         message = await self._receive()
         self._waiting_ns = None
@@ -231,7 +207,6 @@ class Guard:
 
     async def _passes(self, message: Message) -> bool:
         """Check a message, and wait until its turn has come; return whether the agent gets it."""
-        assert isinstance(self._protocol, WireProtocol)
         now_ns = self.clock.now_ns()
         self.spoken_to = True
         size, most = (
@@ -242,15 +217,15 @@ class Guard:
             raise HangUpError(
                 of.CODE_TOO_BIG, f"a message has {size} bytes, and {most} are allowed"
             )
-        taken = await self._protocol.take(message)
+        taken = take(message, self._in_rate)
         if (due_ns := self._throttle.next_ns(taken.audio_s, now_ns)) > now_ns:
             await self.clock.sleep_until_ns(due_ns)
         if taken.audio_s and not self._audio.take(taken.audio_s, self.clock.now_ns()):
             raise HangUpError(of.CODE_TOO_FAST, "audio came faster than real time")
         if taken.pcm is not None:
             self.heard(taken.pcm)
-        for answer in taken.answers:
-            await self.tell(answer)
+        if taken.answer is not None:
+            await self.tell(taken.answer)
         if taken.asks is not None:
             self._ask(taken.asks)
         if taken.asked is not None:
@@ -275,14 +250,11 @@ class Guard:
         if message["type"] != "websocket.send":
             await self._sent(message)
             return
-        assert isinstance(self._protocol, WireProtocol)
-        data = message.get("bytes") or message["text"]
-        for each in self._protocol.messages(data):
-            if self._gone.is_set() or not await self._sent(_message_of(each)):
-                return
-            if self._protocol.is_speech(each):
-                self.active()
-            await self.sent(each)
+        if self._gone.is_set() or not await self._sent(message):
+            return
+        if is_speech(message["bytes"]):
+            self.active()
+        await self.sent(message["bytes"])
 
     async def _sent(self, message: Message) -> bool:
         try:
@@ -300,9 +272,6 @@ class Guard:
         while self.ended is None:
             await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(WATCH_MS))
             now_ns = clock.now_ns()
-            if isinstance(self._protocol, WireProtocol):
-                for data in self._protocol.due(now_ns):
-                    await self.tell(data)
             silent_s = self.silence_s()
             waited_ns = 0 if self._waiting_ns is None else now_ns - self._waiting_ns
             # Twice, because after a moment in which nothing ran here, a message may be there.
@@ -321,10 +290,6 @@ class Guard:
                 await self.notice("idle_soon", left_s, " unless somebody speaks")
             elif length_s > limits.session_s - limits.warn_s:
                 await self.notice("session_soon", limits.session_s - length_s)
-
-
-def _message_of(data: str | bytes) -> Message:
-    return {"type": "websocket.send", "text" if isinstance(data, str) else "bytes": data}
 
 
 def _error_of(task: asyncio.Task[None]) -> BaseException | None:

@@ -1,18 +1,15 @@
 """The seats of a served agent: how many conversations run at once, and who gets one."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from starlette.types import Scope
 
 from turngap.agent.limits import CODE_FULL, CODE_RESTART, Limits, Meters, address_of
-from turngap.agent.metrics import Metrics
 from turngap.core.clock import Clock
 
 DRAINS = "this agent is shutting down and takes no new calls"
-
 
 # With more seats than these, more conversations of one address may begin: one in five seconds for
 # each seat, as where an exchange or a load test makes short calls.
@@ -25,68 +22,20 @@ class Seat:
 
     Attributes:
         refused: why there is none; empty if there is one.
-        reason: the same in a word, for counting: `full`, `begins` or `draining`.
         code: with which the client's WebSocket is closed then.
         left: the client is gone, and its pipeline comes down.
-        on_left: all of these are called once when that is so.
     """
 
     refused: str = ""
-    reason: str = ""
     code: int = CODE_FULL
     left: bool = False
-    on_left: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
     def leave(self) -> None:
-        if not self.left:
-            self.left = True
-            for tell in self.on_left:
-                tell()
+        self.left = True
 
 
-class Places(Protocol):
-    """What the endpoints of a server know of its seats; several processes may share them.
-
-    Attributes:
-        most: conversations at once.
-        taken: those that run.
-        coming_down: those whose client is gone while their pipeline still comes down.
-        drains: it takes no new ones, and ends when the last has ended.
-    """
-
-    @property
-    def most(self) -> int: ...
-
-    @property
-    def taken(self) -> int: ...
-
-    @property
-    def coming_down(self) -> int: ...
-
-    @property
-    def drains(self) -> bool: ...
-
-    def seat(self, scope: Scope) -> AbstractAsyncContextManager[Seat]:
-        """Take a seat until it is left, or for as long as this lasts."""
-        ...
-
-
-def not_ready(places: Places) -> str:
-    """Return why no call is taken; empty if one is."""
-    if places.drains:
-        return DRAINS
-    if places.taken >= places.most or places.taken + places.coming_down >= 2 * places.most:
-        return _full(places)
-    return ""
-
-
-def _full(places: Places) -> str:
-    ending = places.coming_down
-    still = f", and {ending} more {'is' if ending == 1 else 'are'} still ending" if ending else ""
-    return (
-        f"full: {places.taken} of {places.most} conversations{still}; try again later, or serve "
-        "with a higher --max-sessions"
-    )
+async def _nothing() -> None:
+    return
 
 
 class Seats:
@@ -97,12 +46,15 @@ class Seats:
     as its client is gone, while as many pipelines as there are seats may still come down.
 
     Attributes:
-        drains: as in `Places`; to be set by whoever ends the server.
+        most: conversations at once.
+        drains: no new ones are taken; to be set by whoever ends the server.
+        on_taken: awaited before the conversation of a taken seat begins.
     """
 
     def __init__(self, most: int, limits: Limits, clock: Clock) -> None:
         self.most = most
         self.drains = False
+        self.on_taken: Callable[[], Awaitable[None]] = _nothing
         self._seats: set[Seat] = set()
         self._clock = clock
         # Everybody may come at once, and once again after an interruption.
@@ -111,73 +63,41 @@ class Seats:
 
     @property
     def taken(self) -> int:
+        """The number of conversations that run."""
         return sum(not seat.left for seat in self._seats)
 
     @property
     def coming_down(self) -> int:
+        """The number of those whose client is gone while their pipeline still comes down."""
         return len(self._seats) - self.taken
 
-    def take(self, address: str) -> Seat:
-        """Return a seat, which has to be given back, or one that says why there is none."""
-        if why := not_ready(self):
-            return Seat(why, "draining", CODE_RESTART) if self.drains else Seat(why, "full")
-        if not self._begins.take(address, self._clock.now_ns()):
-            return Seat("too many conversations begin: try again in a second", "begins")
+    @property
+    def why_none(self) -> str:
+        """The reason why no call is taken; empty if one is."""
+        if self.drains:
+            return DRAINS
+        if self.taken < self.most and len(self._seats) < 2 * self.most:
+            return ""
+        ending = self.coming_down
+        still = f", and {ending} still ending" if ending else ""
+        return (
+            f"full: {self.taken} of {self.most} conversations{still}; try again later, or serve "
+            "with a higher --max-sessions"
+        )
+
+    @asynccontextmanager
+    async def seat(self, scope: Scope) -> AsyncIterator[Seat]:
+        """Take a seat for as long as this lasts, or one that says why there is none."""
+        if why := self.why_none:
+            yield Seat(why, CODE_RESTART if self.drains else CODE_FULL)
+            return
+        if not self._begins.take(address_of(scope), self._clock.now_ns()):
+            yield Seat("too many conversations begin: try again in a second")
+            return
         seat = Seat()
         self._seats.add(seat)
-        return seat
-
-    def give_back(self, seat: Seat) -> None:
-        """Free a seat: its conversation has come down. One that was refused is let be."""
-        self._seats.discard(seat)
-
-    @asynccontextmanager
-    async def seat(self, scope: Scope) -> AsyncIterator[Seat]:
-        seat = self.take(address_of(scope))
         try:
+            await self.on_taken()
             yield seat
         finally:
-            self.give_back(seat)
-
-
-class SeatsBehind:
-    """The seats of others, for whoever does more when one is taken."""
-
-    def __init__(self, places: Places) -> None:
-        self._places = places
-
-    @property
-    def most(self) -> int:
-        return self._places.most
-
-    @property
-    def taken(self) -> int:
-        return self._places.taken
-
-    @property
-    def coming_down(self) -> int:
-        return self._places.coming_down
-
-    @property
-    def drains(self) -> bool:
-        return self._places.drains
-
-
-class CountedSeats(SeatsBehind):
-    """Seats of which is counted who gets one, and why others do not."""
-
-    def __init__(self, places: Places, metrics: Metrics) -> None:
-        super().__init__(places)
-        self._metrics = metrics
-        metrics.seats(places.most)
-
-    @asynccontextmanager
-    async def seat(self, scope: Scope) -> AsyncIterator[Seat]:
-        async with self._places.seat(scope) as seat:
-            if seat.refused:
-                self._metrics.refused(seat.reason)
-                yield seat
-                return
-            with self._metrics.session() as leave:
-                seat.on_left.append(leave)
-                yield seat
+            self._seats.discard(seat)

@@ -1,41 +1,46 @@
-"""The agent's server: a WebSocket for each protocol, and a limited number of conversations."""
+"""The agent's server: a WebSocket for pipecat's clients, and a limited number of conversations."""
 
 import asyncio
 import json
+import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import TYPE_CHECKING
 
+import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
+from loguru import logger
 from starlette.routing import WebSocketRoute
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from turngap.agent.access import Access
 from turngap.agent.connections import BACKLOG, SEND_BYTES, Config
-from turngap.agent.drain import Drain, Server
 from turngap.agent.guard import Guard, close
-from turngap.agent.limits import (
-    CODE_NO_TEXT,
-    HangUpError,
-    Limits,
-)
-from turngap.agent.metrics import Metrics
-from turngap.agent.protocols.base import WireProtocol
-from turngap.agent.seats import Places, not_ready
+from turngap.agent.limits import Limits
+from turngap.agent.seats import Seats
 from turngap.agent.stack import Chosen
+from turngap.clocks import MonotonicClock
+from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError
 
 if TYPE_CHECKING:
     from turngap.agent.session import Assembly
 
-# Where each protocol is answered: pipecat's (protobuf, and the JSON of its evals), and others'.
 PATH = "/ws"
-TWILIO_PATH = "/twilio"
-OPENAI_PATH = "/v1/realtime"
+
+# As long as most calls last, and less than an hour, which is the longest. Orchestrators have a
+# limit of their own (30 s in Kubernetes), after which they kill: docs/serving.md.
+DRAIN_S = 300.0
+
+# How soon the event loop hands the GIL to a thread that waits for it. The LLM and the voice in the
+# process need it for each token and each piece of sound. With Python's 5 ms and an event loop that
+# is half busy, a reply of 7 tokens took 50 ms (p90 118); with this 37 (p90 58): n=30 each.
+SWITCH_S = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ class ServeSettings:
     limits: Limits = field(default_factory=Limits)
 
 
-def plain_app(agent: str, seats: Places) -> FastAPI:
+def plain_app(agent: str, seats: Seats) -> FastAPI:
     """Make an ASGI application that tells nothing but whether it is up and takes calls."""
     app = FastAPI(
         title=f"turngap agent {agent}",
@@ -65,56 +70,29 @@ def plain_app(agent: str, seats: Places) -> FastAPI:
 
     @app.get("/readyz")
     async def ready() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
-        why = not_ready(seats)
+        why = seats.why_none
         said = {"agent": agent, "ready": not why, "sessions": seats.taken}
         return JSONResponse({**said, "reason": why} if why else said, 503 if why else 200)
 
     return app
 
 
-def create_app(assembly: "Assembly", settings: ServeSettings, seats: Places) -> FastAPI:
+def create_app(assembly: "Assembly", settings: ServeSettings, seats: Seats) -> FastAPI:
     """Make the ASGI application."""
-    # Here, as each brings pipecat, without which the live page's relay is served.
-    from turngap.agent.protocols import pipecat_eval
-    from turngap.agent.protocols.openai_realtime import OpenAIRealtime
-    from turngap.agent.protocols.pipecat_protobuf import PipecatProtobuf
-    from turngap.agent.protocols.twilio import TwilioStream
-
     app = plain_app(assembly.stack.name, seats)
 
-    rate = assembly.stack.audio.in_sample_rate
-
-    def pipecat(first: Message) -> WireProtocol:
-        if (text := first.get("text")) is None:
-            return PipecatProtobuf(assembly.clock, rate, traced=assembly.traced)
-        if pipecat_eval.is_opening(text):
-            return pipecat_eval.PipecatEval(rate, traced=assembly.traced)
-        raise HangUpError(
-            CODE_NO_TEXT,
-            f"expected pipecat's protobuf in binary messages, got text; others: {TWILIO_PATH}, "
-            f"{OPENAI_PATH}, evals' eval-connect here",
-        )
-
-    def at(
-        path: str, spoken: Callable[[], WireProtocol | Callable[[Message], WireProtocol]]
-    ) -> None:
-        async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
-            websocket = await admitted(settings.access, scope, receive, send, assembly.metrics)
-            if websocket is None:
+    async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
+        websocket = await admitted(settings.access, scope, receive, send)
+        if websocket is None:
+            return
+        async with seats.seat(scope) as seat:
+            if seat.refused:
+                await close(websocket, seat.code, seat.refused)
                 return
-            async with seats.seat(scope) as seat:
-                if seat.refused:
-                    await close(websocket, seat.code, seat.refused)
-                    return
-                guard = Guard(settings.limits, assembly.clock, spoken())
-                await guard.run(assembly, scope, receive, send, leave=seat.leave)
+            guard = Guard(settings.limits, assembly.clock, assembly.stack.audio.in_sample_rate)
+            await guard.run(assembly, scope, receive, send, leave=seat.leave)
 
-        app.router.routes.append(WebSocketRoute(path, Endpoint(endpoint)))
-
-    at(PATH, lambda: pipecat)
-    at(TWILIO_PATH, TwilioStream)
-    at(f"{TWILIO_PATH}/{{token}}", TwilioStream)  # Twilio sends no query and no header of ours
-    at(OPENAI_PATH, lambda: OpenAIRealtime(rate, assembly.stack.name))
+    app.router.routes.append(WebSocketRoute(PATH, Endpoint(endpoint)))
     return app
 
 
@@ -128,16 +106,11 @@ class Endpoint:
         await self._serve(scope, receive, send)
 
 
-async def admitted(
-    access: Access, scope: Scope, receive: Receive, send: Send, metrics: Metrics | None = None
-) -> WebSocket | None:
+async def admitted(access: Access, scope: Scope, receive: Receive, send: Send) -> WebSocket | None:
     """Accept a WebSocket; None if its client has no access, and was told so."""
     websocket = WebSocket(scope, receive, send)
-    # Browsers drop a connection whose server takes none of the subprotocols that they offer.
-    await websocket.accept(next(filter("realtime".__eq__, websocket["subprotocols"]), None))
+    await websocket.accept()
     if refusal := access.refusal(websocket):
-        if metrics is not None:
-            metrics.refused("access")
         await close(websocket, refusal.code, f"{refusal.message}: {refusal.hint}")
         return None
     return websocket
@@ -168,26 +141,44 @@ def bind(settings: ServeSettings) -> socket.socket:
     return listener
 
 
-def create_server(
-    app: ASGIApp, limits: Limits, seats: Places, drain: Drain | None = None
-) -> Server:
-    """Make the server, which listens on the sockets given to its `serve`."""
-    return Server(Config(app, limits, seats.most), drain)
+class Server(uvicorn.Server):
+    """uvicorn's server for `app`, which listens on the sockets given to its `serve`.
 
+    At the first SIGTERM it takes no new calls, and ends when the last has, or after `drain_s`. Any
+    other signal ends it at once.
+    """
 
-async def _nothing() -> None:
-    return
+    def __init__(self, app: ASGIApp, limits: Limits, seats: Seats, drain_s: float = 0.0) -> None:
+        super().__init__(Config(app, limits, seats.most))
+        sys.setswitchinterval(SWITCH_S)
+        self._seats = seats
+        self._drain_s = drain_s
+        self._clock = MonotonicClock()
+        self._until_ns = 0
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if sig != signal.SIGTERM or self._drain_s <= 0 or self._seats.drains:
+            super().handle_exit(sig, frame)
+            return
+        self._until_ns = self._clock.now_ns() + round(self._drain_s * NS_PER_S)
+        self._seats.drains = True
+
+    async def on_tick(self, counter: int) -> bool:
+        return await super().on_tick(counter) or (self._seats.drains and self._is_drained())
+
+    def _is_drained(self) -> bool:
+        if not (left := self._seats.taken + self._seats.coming_down):
+            return True
+        if self._clock.now_ns() >= self._until_ns:
+            logger.error(f"calls that did not end within {self._drain_s:g} s are cut off: {left}")
+            return True
+        return False
 
 
 def serve(
-    server: Server,
-    listener: socket.socket,
-    announce: Callable[[str, int], None],
-    at_end: Callable[[], Awaitable[None]] = _nothing,
+    server: uvicorn.Server, listener: socket.socket, at_end: Callable[[], Awaitable[None]]
 ) -> None:
-    """Call `announce` with host and port, serve until a signal ends it, then await `at_end`."""
-    host, port = listener.getsockname()[:2]
-    announce(host, port)
+    """Serve until a signal ends it, then await `at_end`."""
 
     async def run() -> None:
         try:

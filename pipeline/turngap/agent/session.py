@@ -19,18 +19,16 @@ from pipecat.processors.audio.vad_processor import VADProcessor
 from pipecat.processors.filters.function_filter import FunctionFilter
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.processors.frameworks.rtvi import RTVIObserverParams
+from pipecat.serializers.protobuf import ProtobufFrameSerializer
 from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPIWebsocketTransport
 from pipecat.workers.runner import WorkerRunner
 
 from turngap.agent.controls import Controls
 from turngap.agent.domain import DomainAnswer
 from turngap.agent.guards import guard_ears, guard_voice, usable_again
-from turngap.agent.metrics import Metrics
-from turngap.agent.observer import AgentObserver, MonotonicPipecatClock
+from turngap.agent.observer import AgentObserver, MonotonicPipecatClock, StampedSerializer
 from turngap.agent.offers import Offers, offers_of
 from turngap.agent.output import YieldingTransport
-from turngap.agent.protocols.base import WireProtocol
-from turngap.agent.protocols.pipecat_protobuf import PipecatProtobuf
 from turngap.agent.sparing import observe_sparingly
 from turngap.agent.speculation import Announcer, AudioGate, DiscreetRTVI, Guesses
 from turngap.agent.stack import Chosen, Stack, found_of, held_out_of, resolved
@@ -56,7 +54,7 @@ class Assembly:
         offers: the LLMs that a caller may pick, the stack's own first. eager: report an agent
         turn's marks when it is first heard, too, and not only when it is over. domain: what can be
         said to it, if its recogniser or one of its LLMs knows nothing else. closed: whether it is
-        the recogniser. metrics: where its turns are counted, if anywhere.
+        the recogniser.
     """
 
     stack: Stack
@@ -67,7 +65,6 @@ class Assembly:
     eager: bool = False
     domain: Domain | None = None
     closed: bool = False
-    metrics: Metrics | None = None
 
     def prepare(self) -> None:
         """Load the models and voices that sessions share. Slow; once, before the agent is ready.
@@ -119,30 +116,15 @@ def assemble(
     return Assembly(stack, engines, clock, offers, traced, domain=domain, closed=closed)
 
 
-async def converse(
-    assembly: Assembly,
-    socket: WebSocket,
-    memory: Memory | None = None,
-    protocol: WireProtocol | None = None,
-) -> None:
-    """Serve one accepted WebSocket until the caller leaves; by default it speaks protobuf."""
-    try:
-        await _converse(assembly, socket, memory, protocol)
-    except Exception:
-        if assembly.metrics is not None:
-            assembly.metrics.session_failed()
-        raise
-
-
-async def _converse(
-    assembly: Assembly, socket: WebSocket, memory: Memory | None, protocol: WireProtocol | None
-) -> None:
-    rate = assembly.stack.audio.in_sample_rate
-    spoken = protocol or PipecatProtobuf(assembly.clock, rate, traced=assembly.traced)
+async def converse(assembly: Assembly, socket: WebSocket, memory: Memory | None = None) -> None:
+    """Serve one accepted WebSocket until the caller leaves."""
+    serializer = ProtobufFrameSerializer()
+    if assembly.traced:
+        serializer = StampedSerializer(assembly.clock)
     taking: TurnTaking = assembly.create("turn")
-    transport = _transport(assembly, socket, spoken, taking)
+    transport = _transport(assembly, socket, serializer, taking)
     traced = under_the_caller(socket.headers)
-    worker = _worker(assembly, transport, spoken, taking, memory or Memory(), traced=traced)
+    worker = _worker(assembly, transport, serializer, taking, memory or Memory(), traced=traced)
 
     async def on_client_disconnected(*_: object) -> None:
         await worker.cancel()
@@ -156,10 +138,10 @@ async def _converse(
 
 
 def _transport(
-    assembly: Assembly, socket: WebSocket, protocol: WireProtocol, taking: TurnTaking
+    assembly: Assembly, socket: WebSocket, serializer: ProtobufFrameSerializer, taking: TurnTaking
 ) -> FastAPIWebsocketTransport:
     params = FastAPIWebsocketParams(
-        serializer=protocol.serializer,
+        serializer=serializer,
         audio_in_enabled=True,
         audio_out_enabled=True,
         audio_out_10ms_chunks=assembly.stack.audio.out_chunk_ms // 10,
@@ -173,7 +155,7 @@ def _transport(
 def _worker(
     assembly: Assembly,
     transport: FastAPIWebsocketTransport,
-    protocol: WireProtocol,
+    serializer: ProtobufFrameSerializer,
     taking: TurnTaking,
     memory: Memory,
     *,
@@ -200,7 +182,7 @@ def _worker(
         late=partial(late, "llm"),
         empty=empty,
     )
-    observer = _observer(assembly, protocol, taking, switch)
+    observer = _observer(assembly, serializer, taking, switch)
     count = observer.count if observer else lambda name, n: None
     stt, tts, feed = assembly.create("stt"), assembly.create("tts"), SpeechFeed()
     guard_ears(stt, partial(late, "stt"), most_ms=stack.pipeline.transcript_ms)
@@ -215,7 +197,7 @@ def _worker(
         Pipeline(_processors(assembly, transport, parts)),
         params=PipelineParams(
             audio_in_sample_rate=audio.in_sample_rate,
-            audio_out_sample_rate=protocol.out_rate or audio.out_sample_rate,
+            audio_out_sample_rate=audio.out_sample_rate,
             enable_metrics=stack.pipeline.metrics,
             # Only these tell what a request cost.
             enable_usage_metrics=observer is not None
@@ -231,10 +213,8 @@ def _worker(
         enable_tracing=traced,
     )
     observe_sparingly(worker)
-    if observer is not None and protocol.written is not None:
+    if observer is not None:
         observer.attach(worker)
-    elif observer is not None:
-        worker.add_observer(observer)  # it counts, and nobody is told
     Controls(switch, assembly.clock, partial(_known, assembly, switch)).attach(worker)
     warm = stack.warm
     warm_session(
@@ -252,16 +232,16 @@ def _known(assembly: Assembly, switch: LlmSwitch, text: str) -> bool:
 
 
 def _observer(
-    assembly: Assembly, protocol: WireProtocol, taking: TurnTaking, switch: LlmSwitch
+    assembly: Assembly,
+    serializer: ProtobufFrameSerializer,
+    taking: TurnTaking,
+    switch: LlmSwitch,
 ) -> AgentObserver | None:
-    metrics = assembly.metrics if assembly.traced else None
-    if protocol.written is None and metrics is None:
+    if not isinstance(serializer, StampedSerializer):
         return None
     return AgentObserver(
         hold_ms=taking.hold_ms,
-        **({} if protocol.written is None else {"written": protocol.written}),
-        **({} if metrics is None else {"finished": metrics.turn_over}),
-        **({} if metrics is None else {"failed": metrics.engine_failed}),
+        written=serializer.written_ns,
         eager=assembly.eager,
         llm=lambda: switch.current,
         answered=assembly.offers.answered,

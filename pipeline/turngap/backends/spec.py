@@ -91,7 +91,6 @@ class BackendSpec:
         toolless: why it calls none where its settings keep it from doing so; gives None where they
             do not.
         combines: of an LLM: whether it is made of others, and tells what each of them cost.
-        starts: of an LLM: whether these settings start a server of their own, one for each process.
         judges: of an LLM: whether it can give a verdict on an answer. One that knows nothing but
             its own talk cannot, nor one without pipecat's `run_inference`; one that is made of
             others would ask but one of them.
@@ -119,7 +118,6 @@ class BackendSpec:
     tools: bool = False
     toolless: Callable[[Any], str | None] | None = None
     combines: bool = False
-    starts: Callable[[Any], bool] | None = None
     judges: bool = True
 
     def missing(self, device: object = None) -> list[Need]:
@@ -155,11 +153,6 @@ class BackendSpec:
     def scripted(self, settings: BackendSettings) -> bool:
         """Whether a script answers in place of a model, in any of its parts too."""
         return self.simulated or any(part.scripted(own) for part, own in settings.parts())
-
-    def starts_server(self, settings: BackendSettings) -> bool:
-        """Whether these settings start a server of their own, in any of its parts too."""
-        own = self.starts is not None and self.starts(settings)
-        return own or any(part.starts_server(of) for part, of in settings.parts())
 
     def downloads(self, settings: BackendSettings) -> list[Weights]:
         """What these settings load from a hub, those of its parts too."""

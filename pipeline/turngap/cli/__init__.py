@@ -103,7 +103,6 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap serve --port 0",
         "turngap serve --offer student=small,model=student",
         "turngap serve --host 0.0.0.0 --max-sessions 4",
-        "turngap serve --workers 4 --max-sessions 64",
     )),
     (STORED, results.report, (
         "turngap report",

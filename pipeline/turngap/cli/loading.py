@@ -48,12 +48,6 @@ def load(
             "the schedule.",
         ),
     ] = None,
-    agent_workers: Annotated[
-        int,
-        options.for_agent(
-            min=1, max=64, help="Built-in agent: serve from this many processes (serve --workers)."
-        ),
-    ] = 1,
     tag: options.Tag = None,
     library: options.Library = None,
     sessions: Annotated[
@@ -209,7 +203,6 @@ def load(
         callers=callers,
         executor=on,
         ray_address=ray_address,
-        agent_workers=agent_workers,
         budget_ms=budget_ms,
         target=target,
         confidence=confidence,

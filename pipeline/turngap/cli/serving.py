@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turngap.cli import options
-from turngap.cli.hosting import host_agent
+from turngap.cli.hosting import TOKEN_VARIABLE, Wanted, Where, host_agent
 from turngap.cli.shared import print_json, say
 from turngap.cli.telling import telemetry_of
-from turngap.cli.wanted import MOST_WORKERS, TOKEN_VARIABLE, Wanted, Where
 from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
 
@@ -86,15 +85,6 @@ Keep = Annotated[
 MaxSessions = Annotated[
     int, _for_server("--max-sessions", min=1, help="The most conversations at once.")
 ]
-Workers = Annotated[
-    int,
-    _for_server(
-        "--workers",
-        min=1,
-        max=MOST_WORKERS,
-        help="Processes that share the calls, behind the one port. Each loads its own models.",
-    ),
-]
 Drain = Annotated[
     float | None,
     _for_server(
@@ -122,7 +112,6 @@ def serve(
     token: Token = None,
     origin: Origins = None,
     max_sessions: MaxSessions = 8,
-    workers: Workers = 1,
     drain: Drain = None,
     log_level: Annotated[
         str, _for_server(help="DEBUG shows what happens to every frame.")
@@ -134,10 +123,9 @@ def serve(
         bool, options.for_output("--json", help="Print the URL as one JSON line.")
     ] = False,
 ) -> None:
-    """Run an agent: a page to talk to it, and WebSockets for callers.
+    """Run an agent: a page to talk to it, and a WebSocket for callers.
 
-    /ws is for pipecat's clients (protobuf, RTVI), `turngap replay` and `pipecat eval`, /twilio for
-    Twilio Media Streams, and /v1/realtime for clients of OpenAI's Realtime API (docs/serving.md).
+    /ws is for pipecat's clients (protobuf, RTVI) and `turngap replay` (docs/serving.md).
     Conversations at the page are kept as runs; `turngap report latest` shows the last one.
 
     Exit: 0 when you end it, 2 bad input, 4 an engine or a port cannot be had.
@@ -168,9 +156,7 @@ def serve(
             return
         say(f"{agent} serves its page at {where.page}")
         say(f"and callers at {where.socket(server.PATH)} (Ctrl-C ends it)")
-        others = f"{server.TWILIO_PATH} for Twilio, {server.OPENAI_PATH} for OpenAI Realtime"
-        say(f"also at {others}: docs/serving.md")
-        say("\n".join(remarks(where, max_sessions, workers)))
+        say("\n".join(remarks(where, max_sessions)))
 
     host_agent(
         Wanted(
@@ -179,7 +165,6 @@ def serve(
             max_sessions,
             token,
             tuple(origin or ()),
-            workers=workers,
             drain_s=drain,
             log_level=log_level,
         ),
@@ -258,13 +243,12 @@ def talk(
     )
 
 
-def remarks(where: Where, max_sessions: int, workers: int = 1) -> list[str]:
-    """What somebody who starts a server should know of it."""
+def remarks(where: Where, max_sessions: int) -> list[str]:
+    """Return what somebody who starts a server should know of it."""
     from turngap.agent.access import is_loopback
 
     most = "1 conversation" if max_sessions == 1 else f"{max_sessions} conversations"
-    shared = f", shared by {workers} workers" if workers > 1 else ""
-    lines = [f"up to {most} at once{shared}; more are told that it is full"]
+    lines = [f"up to {most} at once; more are told that it is full"]
     if where.token and not is_loopback(where.host):
         lines.append(
             "whoever has that address may talk to it; browsers give the microphone only to"

@@ -92,7 +92,6 @@ class Compare(Shared):
 class Load(Shared):
     """`[load]`."""
 
-    agent_workers: int | None = None
     sessions: Text | None = None
     max_sessions: int | None = None
     rate: Text | None = None

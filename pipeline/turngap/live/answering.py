@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fastapi import FastAPI
 from starlette.websockets import WebSocket
 
-from turngap.agent.seats import Places
+from turngap.agent.seats import Seats
 from turngap.agent.server import ServeSettings, create_app, plain_app
 from turngap.agent.stack import Chosen, stand_ins_of
 from turngap.caller.endpoint import Endpoint
@@ -41,7 +41,7 @@ class Answering(Protocol):
     foreign: bool
     seen: Collection[str]
 
-    def app(self, serve: ServeSettings, seats: Places) -> FastAPI:
+    def app(self, serve: ServeSettings, seats: Seats) -> FastAPI:
         """Make the application, with the routes of callers that are no page."""
         ...
 
@@ -81,7 +81,7 @@ class OwnStack:
         self.name = assembly.stack.name
         self.rates: tuple[int, int | None] = (audio.in_sample_rate, audio.out_sample_rate)
 
-    def app(self, serve: ServeSettings, seats: Places) -> FastAPI:
+    def app(self, serve: ServeSettings, seats: Seats) -> FastAPI:
         return create_app(self._callers, serve, seats)
 
     def sayable(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class ForeignAgent:
         self._url, self._dialect = text_without_secrets(endpoint.url), reached.dialect
         self.name = f"{self._url} ({self._dialect})"
 
-    def app(self, serve: ServeSettings, seats: Places) -> FastAPI:
+    def app(self, serve: ServeSettings, seats: Seats) -> FastAPI:
         # Its health is open to everybody: a host of our network is not told there.
         return plain_app(self._dialect, seats)
 

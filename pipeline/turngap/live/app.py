@@ -28,8 +28,7 @@ from turngap.agent.limits import (
     CODE_FAILED,
     CODE_UNKNOWN,
 )
-from turngap.agent.metrics import Metrics
-from turngap.agent.seats import Places
+from turngap.agent.seats import Seats
 from turngap.agent.server import Endpoint, ServeSettings, admitted
 from turngap.core.errors import InputError
 from turngap.live.answering import Answering
@@ -37,7 +36,7 @@ from turngap.live.held import Conversations, Held
 from turngap.live.keeping import Keeping
 from turngap.live.saving import Saved, checked_name
 from turngap.live.session import LiveSession
-from turngap.live.telling import QuietSeats, Telling
+from turngap.live.telling import Telling
 
 PAGE = Path(__file__).parent / "page"
 LIVE_PATH = "/live"
@@ -71,17 +70,16 @@ class LiveServer:
         answering: Answering,
         serve: ServeSettings,
         keeping: Keeping,
-        seats: Places,
-        metrics: Metrics | None = None,
+        seats: Seats,
     ) -> None:
-        self._metrics = metrics
         self.answering = answering
         self._serve = serve
         self._keeping = keeping
         self._running: dict[str, LiveSession] = {}
         clock = answering.clock
         telling = Telling(keeping.telemetry, clock, lambda: seats.taken == 0)
-        self._seats = QuietSeats(seats, telling)
+        self._seats = seats
+        seats.on_taken = telling.hush  # nobody talks while something is sent
         self.conversations = Conversations(
             lambda now_ns: answering.begin(keeping, now_ns), serve.limits, clock, telling
         )
@@ -97,7 +95,6 @@ class LiveServer:
     def _add_routes(self, app: FastAPI) -> None:
         app.add_api_route("/", self._index, include_in_schema=False)
         app.add_api_route("/api/about", self._about, include_in_schema=False)
-        app.add_api_route("/metrics", self._figures, include_in_schema=False)
         app.add_api_route("/api/runs/{id_}.zip", self._run_zip, include_in_schema=False)
         app.add_api_route(
             "/api/runs/{id_}/scenario", self._save, methods=["POST"], include_in_schema=False
@@ -149,14 +146,6 @@ class LiveServer:
             **self.answering.sayable(),
         }
 
-    def _figures(self) -> Response:
-        # No coroutine, so it runs in a thread: it reads the files of all workers.
-        if self._metrics is None:
-            hint = "pip install 'turngap[agent]', which brings prometheus-client"
-            words = "the figures for Prometheus cannot be shown here"
-            return JSONResponse(_error("metrics.missing", words, hint), status_code=501)
-        return Response(self._metrics.page(), media_type=self._metrics.content_type)
-
     async def _run_zip(self, id_: str) -> Response:
         held = self.conversations.get(id_)
         file = await held.packed()
@@ -182,7 +171,7 @@ class LiveServer:
 
     def _socket(self) -> ASGIApp:
         async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
-            websocket = await admitted(self._serve.access, scope, receive, send, self._metrics)
+            websocket = await admitted(self._serve.access, scope, receive, send)
             if websocket is not None:
                 await self._seated(websocket, (scope, receive, send))
 

@@ -15,7 +15,6 @@ from starlette.websockets import WebSocket
 
 from turngap.agent.guard import Guard
 from turngap.agent.limits import CODE_ELSEWHERE, CODE_FAILED, TEXT_CHARS, Limits, Meter
-from turngap.agent.protocols.pipecat_protobuf import PipecatMessages
 from turngap.caller import said
 from turngap.caller.dialects.pipecat import PipecatSession, payload_of
 from turngap.caller.dialects.rtvi import rtvi
@@ -49,7 +48,7 @@ class LiveSession(Guard):
     ) -> None:
         self._connection: Connection = held.conversation.connect()
         clock = answering.clock
-        super().__init__(limits, clock, PipecatMessages(self._connection.in_rate))
+        super().__init__(limits, clock, self._connection.in_rate)
         self._answering = answering
         # Reads what the agent says, as a caller does: the same text may come by several names.
         self._read = PipecatSession()
@@ -156,7 +155,7 @@ class LiveSession(Guard):
                 logger.warning(e.message)
                 await self._told(refusal(wire.TURN, e))
 
-    async def sent(self, data: str | bytes) -> None:
+    async def sent(self, data: bytes) -> None:
         frame = Frame.FromString(data)
         if frame.WhichOneof("frame") == "audio":
             pcm: Pcm = np.frombuffer(frame.audio.audio, dtype="<i2")

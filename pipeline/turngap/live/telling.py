@@ -1,13 +1,9 @@
 """Tells telemetry of conversations at the page: once they are over, and while nobody talks."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from starlette.types import Scope
-
-from turngap.agent.seats import Places, Seat, SeatsBehind
 from turngap.core.clock import Clock
 from turngap.core.results import MarkRecord, Turn
 from turngap.telemetry.conversation import ToldConversation
@@ -107,18 +103,3 @@ class Telling:
     def _make(self) -> None:
         while self._waiting:
             self._waiting.pop(0).make()
-
-
-class QuietSeats(SeatsBehind):
-    """Seats in which nobody talks while something is sent, whichever way they called."""
-
-    def __init__(self, places: Places, telling: Telling) -> None:
-        super().__init__(places)
-        self._telling = telling
-
-    @asynccontextmanager
-    async def seat(self, scope: Scope) -> AsyncIterator[Seat]:
-        async with self._places.seat(scope) as seat:
-            if not seat.refused:
-                await self._telling.hush()
-            yield seat

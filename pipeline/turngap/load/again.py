@@ -14,7 +14,6 @@ from turngap.play.target import AgentChoice
 LOAD = "turngap load"
 # What changes the answer, with its flag and what it is where nobody says.
 _FLAGS: dict[str, tuple[str, Any]] = {
-    "agent_workers": ("--agent-workers", 1),
     "budget_ms": ("--budget-ms", DEFAULT_BUDGET_MS),
     "target": ("--target", TARGET),
     "confidence": ("--confidence", CONFIDENCE),

@@ -13,7 +13,6 @@ MOST_SESSIONS = 10_000
 # The search goes no higher, unless somebody asks.
 SESSIONS = 32
 MOST_CALLERS = 1000
-MOST_AGENT_WORKERS = 64
 MOST_PER_S = 1000.0
 LEAST_PER_S = 1 / 3600
 LONGEST_S = 86_400.0
@@ -143,7 +142,6 @@ def require_ranges(
         ("min_sessions", 1, MOST_SESSIONS, True),
         ("max_minutes", 0.1, LONGEST_S / 60, False),
         ("callers", 1, MOST_CALLERS, True),
-        ("agent_workers", 1, MOST_AGENT_WORKERS, True),
         ("calibration_turns", 0, 10_000, True),
         ("greeting_ms", 0, 60_000, False),
     ):

@@ -273,7 +273,6 @@ def _asked(plan: LoadPlan) -> dict[str, Any]:
         "max_minutes": plan.max_minutes,
         "command": plan.command,
         "callers": plan.callers,
-        "agent_workers": plan.agent_workers,
         **(plan.settings or {}),
     }
     return {name: value for name, value in asked.items() if value is not None}

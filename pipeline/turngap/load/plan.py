@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from turngap.core.budget import CALIBRATION_TURNS, DEFAULT_BUDGET_MS
-from turngap.core.errors import InputError
 from turngap.core.stats import CONFIDENCE
 from turngap.load.again import LOAD, command_of
 from turngap.load.ahead import to_come
@@ -61,7 +60,6 @@ class LoadPlan(PlayPlan):
         max_minutes: a search that has certified a level begins no further step after so long.
         callers: how many processes call; None: as many as it takes.
         on: where they run.
-        agent_workers: from how many processes an agent of ours serves.
         schedule_seed: the schedule follows from it.
         greeted_s: how much later a person begins since the agent speaks first.
         command: what asks for it again, but for how many sessions.
@@ -83,7 +81,6 @@ class LoadPlan(PlayPlan):
     callers: int | None = None
     on: On = "local"
     ray_address: str | None = None
-    agent_workers: int = 1
     schedule_seed: int = 1
     greeted_s: float = 0.0
     waits: Waits | None = None
@@ -131,13 +128,6 @@ class LoadPlan(PlayPlan):
         folder, loaded = chosen(choice.agent, names, tag, library)
         # The schedule's seed is not the business of somebody's server.
         agent = resolve(replace(choice, seed=None) if choice.is_url else choice, folder)
-        if asked.get("agent_workers", 1) > 1 and agent.stack is None:
-            raise InputError(
-                "load.agent_workers",
-                f"{choice.agent} is not started from here: how many processes it serves from is "
-                "its own affair",
-                hint="drop --agent-workers",
-            )
         more = {"budget_ms": budget_ms, "warm_up_s": warm_up_s, "ray_address": ray_address}
         command = command_of(choice, names, tag, library, asked | more)
         shapes = [shape_of(scenario) for scenario in loaded]

@@ -32,7 +32,6 @@ from turngap.load.steps import Callers, at_once, callers_for, sessions_over, why
 from turngap.load.telling import ToldSteps
 from turngap.play.rounds import calibrated, identified
 from turngap.play.run import kept
-from turngap.play.target import Room
 from turngap.store.provenance import git_commit
 from turngap.workers import Executor, executor
 
@@ -154,7 +153,7 @@ class _LoadTest:
         serving = plan.agent.serving(
             keeper.folder / "agent.log",
             lambda chosen: keeper.note_agent(found=chosen.found) if chosen.found else None,
-            room=Room(sessions, plan.agent_workers),
+            max_sessions=sessions,
         )
         endpoint = await stack.enter_async_context(serving)
         endpoint = await identified(plan.agent, endpoint, plan.telemetry)

@@ -90,7 +90,6 @@ class MarksObserver(BaseObserver):
         price: returns the price of the LLM that answers, if known: US dollars per million input and
             output tokens.
         finished: called with each turn once, when it is over.
-        failed: called with the kind of an engine that pushes an error.
     """
 
     def __init__(
@@ -104,7 +103,6 @@ class MarksObserver(BaseObserver):
         decisions: deque[Decision] | None = None,
         price: Callable[[], tuple[float, float] | None] = lambda: None,
         finished: Callable[[AgentTurn], None] = lambda turn: None,
-        failed: Callable[[Kind], None] = lambda kind: None,
     ) -> None:
         super().__init__()
         self._pushes = FirstPushes()
@@ -119,7 +117,6 @@ class MarksObserver(BaseObserver):
         self._about: dict[str, Any] = {}
         self._typed = False
         self._recorder = MarksRecorder(hold_ms, self._report, eager=eager, finished=finished)
-        self._failed = failed
         self._rtvi: RTVIProcessor | None = None
         self._reports: set[asyncio.Task[None]] = set()
         self._has_complained = False
@@ -286,8 +283,6 @@ class MarksObserver(BaseObserver):
     def _on_error(self, source: FrameProcessor, frame: ErrorFrame, at_ns: int) -> None:
         """Note the engines' errors."""
         error = failure_of(frame, source)
-        if error is not None and (kind := kind_of(source)) is not None:
-            self._failed(kind)
         if error is not None and isinstance(source, LLMService | TTSService):
             self._recorder.failed(error)
         elif error is not None and kind_of(source) is not None:

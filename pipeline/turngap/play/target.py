@@ -139,14 +139,6 @@ class Checkout:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """How many calls at once an agent of ours takes, and from how many processes it serves them."""
-
-    sessions: int
-    workers: int = 1
-
-
 def _needs_tools(turn: UserTurn) -> bool:
     tools = turn.expect.tools
     return tools is not None and bool(tools.all_of)
@@ -211,16 +203,17 @@ class Target:
         log: Path,
         told: Callable[[Chosen], None] = lambda chosen: None,
         waits: Callable[[str], None] = lambda what: None,
-        room: Room | None = None,
+        max_sessions: int | None = None,
     ) -> AsyncIterator[Endpoint]:
         """Where the agent is; what has to be started for it runs for as long as this lasts.
 
         `told` gets what a stack's process chose at its start; `waits` gets what a command is waited
-        for; `room` is for the calls that one of ours is to take.
+        for; `max_sessions` are the calls at once that one of ours is to take.
         """
         checkout = self.choice.checkout
         if checkout is not None:
-            async with _serving(checkout, self._serve_arguments(checkout.stack, room), log) as url:
+            arguments = self._serve_arguments(checkout.stack, max_sessions)
+            async with _serving(checkout, arguments, log) as url:
                 yield Endpoint(url, PIPECAT)
         elif self.choice.start is not None:
             async with started(self.choice.start, self.choice.agent, log, waits):
@@ -228,7 +221,7 @@ class Target:
         elif self.stack is None:
             yield self.choice.endpoint
         else:
-            argv = ["turngap", *self._serve_arguments(self.choice.agent, room)]
+            argv = ["turngap", *self._serve_arguments(self.choice.agent, max_sessions)]
 
             def ready(said: Mapping[str, Any]) -> None:
                 told(Chosen.model_validate(said.get("chosen") or {}))
@@ -236,12 +229,11 @@ class Target:
             async with running(argv, log, told=ready) as url:
                 yield Endpoint(url, PIPECAT)
 
-    def _serve_arguments(self, agent: str, room: Room | None) -> list[str]:
+    def _serve_arguments(self, agent: str, max_sessions: int | None) -> list[str]:
         choice = self.choice
         arguments = ["serve", "--agent", agent, "--port", "0", "--json"]
-        if room is not None:
-            arguments += ["--max-sessions", str(room.sessions)]
-            arguments += ["--workers", str(room.workers)] if room.workers > 1 else []
+        if max_sessions is not None:
+            arguments += ["--max-sessions", str(max_sessions)]
         # Both sides know the same words: those of the library that is played.
         arguments += ["--scenarios", str(self.library.resolve())]
         for kind, name in choice.backends.items():

@@ -116,7 +116,6 @@ SPEC = BackendSpec(
             "environment of its own and --set llm.command=DIR/bin/vllm",
         ),
     ),
-    starts=lambda settings: settings.base_url is None,
     licence="Apache-2.0",
     tools=True,
     notes="Needs base_url of a vLLM server, or a model and the command `vllm` to start one; "

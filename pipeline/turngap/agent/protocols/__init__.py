@@ -1,1 +1,0 @@
-"""The wire protocols that a served agent answers, one module each."""

@@ -143,26 +143,3 @@ def test_an_origin_that_is_none_is_refused(origin: str) -> None:
     with pytest.raises(InputError) as raised:
         Access.for_host("127.0.0.1", None, (origin,))
     assert raised.value.kind == "serve.origin"
-
-
-@pytest.mark.parametrize(
-    ("offer", "knows"),
-    [
-        (f"realtime, openai-insecure-api-key.{TOKEN}", True),
-        (f"realtime,openai-insecure-api-key.{TOKEN}x", False),
-        (f"realtime, {TOKEN}", False),
-        ("openai-insecure-api-key.", False),
-    ],
-)
-def test_a_browser_may_offer_the_token_as_openai_s_subprotocol(offer: str, knows: bool) -> None:
-    request = asked("192.168.1.5:7860", sec_websocket_protocol=offer)
-    assert (ELSEWHERE.refusal(request) is None) == knows
-
-
-def test_the_token_may_be_in_the_path_of_a_protocol_that_keeps_no_query() -> None:
-    request = asked("192.168.1.5:7860")
-    assert ELSEWHERE.refusal(request) is not None
-    for token, code in ((TOKEN, None), ("wrong", 4401)):
-        request.scope["path_params"] = {"token": token}
-        refusal = ELSEWHERE.refusal(request)
-        assert (refusal and refusal.code) == code

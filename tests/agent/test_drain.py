@@ -44,7 +44,8 @@ async def test_it_waits_no_longer_than_it_may() -> None:
     server = server_of(seats, drain_s=1e-9)
     async with seats.seat(CALL):
         server.handle_exit(signal.SIGTERM, None)
-        assert await server.on_tick(1)
+        assert not await server.on_tick(1)
+        assert await server.on_tick(2)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from fake_engines import fake_assembly
 from live_server import CLOCK, PATIENCE_S, RATE, Page, Serving, serving, silence, tone
-from prometheus_client.parser import text_string_to_metric_families
 
 from helpers.descriptors import open_descriptors
 from helpers.made_speech import spoken
@@ -320,7 +319,6 @@ async def test_without_the_token_nobody_gets_in(tmp_path: Path) -> None:
             "/",
             "/page/main.js",
             "/api/about",
-            "/metrics",
             "/?token=wrong",
             "/api/runs/x.zip",
         )
@@ -333,14 +331,6 @@ async def test_without_the_token_nobody_gets_in(tmp_path: Path) -> None:
         assert "token" in await refused_with(server, 4401)
         assert "token" in await refused_with(server, 4401, "?token=wrong")
         assert TOKEN not in repr(access)
-
-
-async def test_prometheus_gets_its_page_with_the_token(tmp_path: Path) -> None:
-    async with serving(tmp_path, access=Access(loopback=False, token=TOKEN)) as server:
-        status, headers, body = await server.get("/metrics", authorization=f"Bearer {TOKEN}")
-    assert (status, headers["content-type"].split(";")[0]) == (200, "text/plain")
-    names = {family.name for family in text_string_to_metric_families(body.decode())}
-    assert {"turngap_sessions", "turngap_agent_gap_seconds", "turngap_turns"} <= names
 
 
 async def test_the_token_becomes_a_cookie_and_leaves_the_address(tmp_path: Path) -> None:

@@ -61,18 +61,11 @@ def test_what_cannot_be_served_is_one_clear_line(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--workers", "0"), "'--workers': Input should be greater than or equal to 1"),
-        (("--workers", "129"), "'--workers': Input should be less than or equal to 128"),
-        (("--workers", "two"), "'--workers': Input should be a valid integer"),
         (("--drain", "-1"), "'--drain': Input should be greater than or equal to 0"),
         (("--drain", "nan"), "'--drain': Input should be less than or equal to 3600"),
-        (
-            ("--workers", "2", "--llm", "vllm", "--set", "llm.model=x/y"),
-            "would start a server for each of the workers",
-        ),
     ],
 )
-def test_workers_that_cannot_be_had_are_one_clear_line(
+def test_a_drain_that_cannot_be_had_is_one_clear_line(
     arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, said = ended_with(capsys, "serve", "--port", "0", *arguments)
@@ -105,7 +98,6 @@ def test_the_token_is_in_the_address_that_is_printed_and_so_are_its_limits() -> 
     assert here.socket("/ws") == "ws://127.0.0.1:7860/ws"
     assert remarks(here, 3) == ["up to 3 conversations at once; more are told that it is full"]
     assert remarks(here, 1) == ["up to 1 conversation at once; more are told that it is full"]
-    assert remarks(here, 8, 2)[0].startswith("up to 8 conversations at once, shared by 2 workers;")
     open_ = Where("0.0.0.0", 7860, "t0ken-t0ken-t0ken")
     assert open_.page == "http://127.0.0.1:7860/?token=t0ken-t0ken-t0ken"
     assert open_.socket("/ws").endswith("/ws?token=t0ken-t0ken-t0ken")
@@ -173,15 +165,13 @@ def test_talk_prints_where_its_page_is_as_one_document(
     assert (done.code, opened) == (0, [])
 
 
-async def test_sigterm_lets_the_calls_of_all_processes_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_sigterm_lets_the_calls_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turngap.caller.line.PING_WAIT_S", PATIENCE_S)
 
     def called(url: str) -> AbstractAsyncContextManager[Line]:
         return open_line(url, PipecatSession(), clock, timeout_s=PATIENCE_S)
 
-    arguments = ["serve", "--workers", "2", "--port", "0", "--json", "--drain", "60"]
+    arguments = ["serve", "--port", "0", "--json", "--drain", "60"]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "turngap", *arguments, "--out", str(tmp_path / "runs")),
         stdout=asyncio.subprocess.PIPE,
@@ -192,13 +182,10 @@ async def test_sigterm_lets_the_calls_of_all_processes_end(
         ready = json.loads(await process.stdout.readline())
         clock = MonotonicClock()
         async with AsyncExitStack() as stack:
-            lines = [
-                await stack.enter_async_context(called(ready["url"]))
-                for _ in range(2)  # one with each process
-            ]
+            lines = [await stack.enter_async_context(called(ready["url"])) for _ in range(2)]
             os.kill(process.pid, signal.SIGTERM)
             assert process.stderr is not None
-            while b"waiting up to 60 s for 2 calls to end" not in await process.stderr.readline():
+            while b"waiting up to 60 s for the calls" not in await process.stderr.readline():
                 assert not process.stderr.at_eof()
             with pytest.raises(AgentError, match=r"code 1012 \(this agent is shutting down"):
                 async with called(ready["url"]) as line:

@@ -160,19 +160,24 @@ class Server(uvicorn.Server):
         if sig != signal.SIGTERM or self._drain_s <= 0 or self._seats.drains:
             super().handle_exit(sig, frame)
             return
-        self._until_ns = self._clock.now_ns() + round(self._drain_s * NS_PER_S)
-        self._seats.drains = True
+        self._seats.drains = True  # and nothing that a signal's handler may not do, as logging
 
     async def on_tick(self, counter: int) -> bool:
         return await super().on_tick(counter) or (self._seats.drains and self._is_drained())
 
     def _is_drained(self) -> bool:
-        if not (left := self._seats.taken + self._seats.coming_down):
-            return True
-        if self._clock.now_ns() >= self._until_ns:
+        left = self._seats.taken + self._seats.coming_down
+        now_ns = self._clock.now_ns()
+        if left and not self._until_ns:
+            self._until_ns = now_ns + round(self._drain_s * NS_PER_S)
+            logger.warning(
+                f"shutting down: waiting up to {self._drain_s:g} s for the calls that run ({left}) "
+                "to end; new ones are refused. A second SIGTERM, or Ctrl-C, ends at once"
+            )
+        elif left and now_ns >= self._until_ns:
             logger.error(f"calls that did not end within {self._drain_s:g} s are cut off: {left}")
             return True
-        return False
+        return not left
 
 
 def serve(

@@ -52,7 +52,7 @@ AGENT = Need("module", "pipecat", "pip install 'turngap[agent]'", "agent", 370)
 # Modules that are imported where they are used, and which extra brings them.
 _EXTRA_OF = {
     **dict.fromkeys(("pipecat", "onnxruntime", "openai", "PIL", "rapidfuzz"), "agent"),
-    **dict.fromkeys(("huggingface_hub", "prometheus_client"), "agent"),
+    "huggingface_hub": "agent",
     **dict.fromkeys(("numba", "scipy"), "simulate"),
 }
 

@@ -41,7 +41,7 @@ from turngap.core.errors import InputError
 from turngap.play.plan import Progress
 from turngap.play.target import AgentChoice
 from turngap.scenario.library import load_scenarios, scenario_paths
-from turngap_services.llm.vllm import Lane, VllmSettings
+from turngap_services.llm.vllm import VllmSettings
 from turngap_services.llm.vllm.server import Server
 
 BEGIN = "<!-- made by benchmarks/real_engines.py -->"
@@ -95,13 +95,12 @@ def served(vllm: str | None, streams: int) -> Iterator[dict[str, str]]:
     """
     with ExitStack() as stack:
         urls: dict[str, str] = {}
-        lanes: dict[str, Lane] = {"vllm": "shared", "low-batch": "low-batch"}
-        for name, lane in lanes.items() if vllm else ():
+        more = {"vllm": (), "low-batch": ("--max-num-seqs", "2")}
+        for name, arguments in more.items() if vllm else ():
             settings = VllmSettings(
                 model=str(TEACHER),
                 command=vllm or "",
-                lane=lane,
-                serve_args=SERVE_ARGS,
+                serve_args=(*SERVE_ARGS, *arguments),
                 serve_env=SERVE_ENV,
             )
             server = Server(settings, str(TEACHER))

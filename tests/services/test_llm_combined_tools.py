@@ -31,12 +31,10 @@ from turngap.core.spoken import LETTER_MS, letters
 from turngap.marks.observer import MarksObserver
 from turngap.testing import LoopClock
 from turngap_services.llm.combine import SPECS, create
-from turngap_services.llm.combine.best_of import CHOSEN
+from turngap_services.llm.combine.choosing import CHOSEN, FOR_TOOL, FULL_WON, NO_TIME, TO_FULL
 from turngap_services.llm.combine.conversation import is_about, texts_of
 from turngap_services.llm.combine.opener import FOR_TOOL as OPENER_FOR_TOOL
 from turngap_services.llm.combine.opener import OPENER_MS
-from turngap_services.llm.combine.race import FULL_WON
-from turngap_services.llm.combine.route import FOR_TOOL, NO_TIME, TO_FULL
 
 __all__ = ["actors"]
 

@@ -24,7 +24,7 @@ from running_line import InstantClock, Line, running
 from turngap.core.clock import Clock
 from turngap.thoughts import BEGINS_IN_THOUGHT, guard_thoughts
 from turngap_services.llm.combine import RaceSettings
-from turngap_services.llm.combine.race import FULL_WON, RaceLLMService
+from turngap_services.llm.combine.choosing import FULL_WON, RaceLLMService
 from turngap_services.llm.vllm import VllmSettings, create
 
 __all__ = ["actors"]

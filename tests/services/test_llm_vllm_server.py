@@ -16,7 +16,7 @@ import pytest
 from turngap.core.errors import AgentError
 from turngap_services.llm.vllm import VllmSettings
 from turngap_services.llm.vllm.server import Server
-from turngap_services.llm.vllm.session import connected
+from turngap_services.llm.vllm.service import connected
 
 # Long enough for a starved machine, reached only where something hangs.
 PATIENCE_S = 30.0
@@ -136,11 +136,6 @@ def test_it_leaves_the_processor_to_others(
     ours = os.getpriority(os.PRIO_PROCESS, 0)
     for pid in (seen["pid"], seen["worker"]):
         assert os.getpriority(os.PRIO_PROCESS, pid) == min(ours + 10, 19)
-    group = Path(f"/proc/{seen['pid']}/autogroup")
-    if group.exists():
-        assert group.read_text().endswith("nice 10\n")
-        # Empty where no session was begun since the machine started: no group, so no nice one.
-        assert not Path("/proc/self/autogroup").read_text().endswith("nice 10\n")
 
 
 def test_stopping_ends_the_server_and_its_workers(
@@ -256,23 +251,3 @@ def test_a_python_runs_what_the_executable_would(tmp_path: Path) -> None:
     called = (tmp_path / "called.txt").read_text().split()
     assert called[:4] == ["-m", "vllm.entrypoints.openai.api_server", "--model", "a/model"]
     assert "--port" in called
-
-
-def test_a_low_batch_server_answers_few_at_a_time(
-    vllm: Path, tmp_path: Path, called: Callable[[], dict[str, Any]]
-) -> None:
-    settings = VllmSettings(
-        model="m",
-        command=str(vllm),
-        log=tmp_path / "log",
-        lane="low-batch",
-        low_batch_seqs=3,
-        serve_args=("--seed", "1"),
-    )
-    server = Server(settings, "m")
-    try:
-        server.wait_until_healthy()
-    finally:
-        server.stop()
-    assert called()["arguments"][-4:] == ["--max-num-seqs", "3", "--seed", "1"]
-    assert settings.request_priority is None  # its own server has no others to be put before

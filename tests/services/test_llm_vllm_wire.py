@@ -77,34 +77,12 @@ async def test_what_is_set_is_what_arrives() -> None:
     assert (usage.prompt_tokens, usage.completion_tokens) == (7, 2)
 
 
-@pytest.mark.parametrize(
-    ("values", "priority"),
-    [
-        ({}, None),
-        ({"lane": "low-batch"}, -1),
-        ({"lane": "low-batch", "priority": -7}, -7),
-        ({"lane": "shared", "priority": 3}, 3),
-    ],
-)
-async def test_the_low_batch_lane_of_a_running_server_is_a_priority(
-    values: dict[str, Any], priority: int | None
-) -> None:
-    with serving(FakeOpenAI()) as fake:
-        chosen = settings(fake, **values)
-        prepare(chosen)
-        async with running(create(chosen, InstantClock()), params=PARAMS) as line:
-            await answered(line)
-    # The question before the first conversation asks for it too: a server may refuse it.
-    questions = [s.body for s in fake.seen if s.path == "/v1/chat/completions"]
-    assert [q.get("priority") for q in questions] == [priority] * 2
-
-
 def test_a_server_without_priorities_says_how_to_start_it() -> None:
     with (
         serving(FakeOpenAI(refuses="priority")) as fake,
         pytest.raises(AgentError, match="400 Bad Request") as e,
     ):
-        prepare(settings(fake, lane="low-batch"))
+        prepare(settings(fake, priority=-1))
     assert "--scheduling-policy priority" in e.value.hint
 
 

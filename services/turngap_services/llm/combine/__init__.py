@@ -173,10 +173,12 @@ def prepare(settings: CombinedSettings) -> None:
 
 def create(which: str, settings: Any, clock: Clock) -> "CombinedLLMService":
     """Make the service of one session."""
-    from turngap_services.llm.combine.best_of import BestOfLLMService
+    from turngap_services.llm.combine.choosing import (
+        BestOfLLMService,
+        RaceLLMService,
+        RouteLLMService,
+    )
     from turngap_services.llm.combine.opener import OpenerLLMService
-    from turngap_services.llm.combine.race import RaceLLMService
-    from turngap_services.llm.combine.route import RouteLLMService
 
     kinds: Any = (BestOfLLMService, OpenerLLMService, RaceLLMService, RouteLLMService)
     return next(kind for kind in kinds if kind.backend == which)(settings=settings, clock=clock)

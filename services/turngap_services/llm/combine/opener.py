@@ -8,8 +8,8 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 
 from turngap.core.spoken import LETTER_MS, letters
 from turngap_services.llm.combine import OpenerSettings
-from turngap_services.llm.combine.ask import Ask, PartFailedError
 from turngap_services.llm.combine.conversation import is_for_tool
+from turngap_services.llm.combine.part import Ask, PartFailedError
 from turngap_services.llm.combine.service import PairLLMService
 
 # How long after the first audio the answer itself began, in ms: the opening and the wait behind it.

@@ -26,15 +26,15 @@ from turngap.backends import COUNTS
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.tokens import THOUGHT, THOUGHT_MS
 from turngap_services.llm.combine import CombinedSettings, PairSettings
-from turngap_services.llm.combine.ask import (
+from turngap_services.llm.combine.conversation import follows_a_tool, written
+from turngap_services.llm.combine.part import (
     CHARS_A_TOKEN,
     Ask,
     Meter,
+    Part,
     PartFailedError,
     prompt_chars,
 )
-from turngap_services.llm.combine.conversation import follows_a_tool, written
-from turngap_services.llm.combine.part import Part
 from turngap_services.llm.plain import PlainLLMService
 
 Settings = TypeVar("Settings", bound=CombinedSettings)

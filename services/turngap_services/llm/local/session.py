@@ -18,8 +18,8 @@ from turngap_services.llm.local import PORTS, LocalSettings
 from turngap_services.llm.local.finding import Found, model_of, servers
 from turngap_services.llm.small import SmallSettings
 from turngap_services.llm.vllm import VllmSettings
-from turngap_services.llm.vllm.session import connected
-from turngap_services.llm.vllm.session import service as service_of
+from turngap_services.llm.vllm.service import connected
+from turngap_services.llm.vllm.service import service as service_of
 from turngap_services.llm.wire import Asking, bearer, served_models
 
 

@@ -1,7 +1,7 @@
 """Models behind vLLM: a server that is running, or one that turngap starts and stops."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -11,8 +11,6 @@ from turngap_services.weights import pinned
 
 if TYPE_CHECKING:
     from turngap_services.llm.vllm.service import VllmLLMService
-
-Lane = Literal["shared", "low-batch"]
 
 
 class VllmSettings(BackendSettings):
@@ -32,14 +30,8 @@ class VllmSettings(BackendSettings):
     """Sampling temperature; 0 always takes the likeliest token."""
     seed: Annotated[int, Field(ge=0)] = 1
     """Seed of the sampling above temperature 0."""
-    lane: Lane = "shared"
-    """`shared`: one batch with all other requests. `low-batch`: a server that turngap starts makes
-    only `low_batch_seqs` replies at a time; a running one gets a `priority` above others'."""
-    low_batch_seqs: Annotated[int, Field(ge=1)] = 2
-    """Replies that a low-batch server makes at the same time."""
     priority: int | None = None
-    """Priority of the requests, lower first, for a server with `--scheduling-policy priority`; by
-    default none, or -1 in the low-batch lane of a running server."""
+    """Priority of the requests, lower first, for a server with `--scheduling-policy priority`."""
     extra_body: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Further keys of each request, as `{chat_template_kwargs = {enable_thinking = true}}`: by
     default the model's reasoning is switched off, as far as the server knows a switch."""
@@ -71,12 +63,6 @@ class VllmSettings(BackendSettings):
             )
         return self
 
-    @property
-    def request_priority(self) -> int | None:
-        """The priority that each request carries, if any."""
-        ahead = self.lane == "low-batch" and self.base_url is not None
-        return -1 if self.priority is None and ahead else self.priority
-
 
 def weights(settings: VllmSettings) -> Weights | None:
     """Return the pinned weights of the model to serve; any other hub id is left to vLLM."""
@@ -87,16 +73,14 @@ def weights(settings: VllmSettings) -> Weights | None:
 
 def prepare(settings: VllmSettings) -> None:
     """Start or find the server, check that it has the model, and warm it up."""
-    import pipecat.services.openai.llm  # noqa: F401
-
-    from turngap_services.llm.vllm.session import connected
+    from turngap_services.llm.vllm.service import connected
 
     connected(settings)
 
 
 def create(settings: VllmSettings, clock: Clock) -> "VllmLLMService":
     """Make the service of one session."""
-    from turngap_services.llm.vllm.session import connected, service
+    from turngap_services.llm.vllm.service import connected, service
 
     return service(settings, connected(settings))
 

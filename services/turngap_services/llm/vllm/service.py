@@ -1,6 +1,8 @@
-"""vLLM as a pipecat service, with the server's own times of each reply."""
+"""vLLM as a pipecat service: from settings to a server, and the server's own times of a reply."""
 
 import asyncio
+import os
+import threading
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +21,20 @@ from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.openai.llm import OpenAILLMService
 
 from turngap.backends import COUNTS
+from turngap.core.errors import AgentError
+from turngap.thoughts import BEGINS_IN_THOUGHT
 from turngap_services.llm.once import AskedOnce
+from turngap_services.llm.vllm import VllmSettings, weights
+from turngap_services.llm.vllm.server import Server
+from turngap_services.llm.wire import (
+    Asking,
+    bearer,
+    begins_in_thought,
+    connection_headers,
+    served_models,
+    without_reasoning,
+)
+from turngap_services.weights import folder_of
 
 # Histograms of vLLM since 0.7 (V1), in seconds, by the names of a turn's counts.
 _PHASES = {
@@ -159,3 +174,108 @@ class VllmLLMService(AskedOnce, OpenAILLMService):
         for task in self._readings:
             task.cancel()
         await super().cleanup()
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A server that answered.
+
+    Attributes:
+        body: what each request holds beyond OpenAI's protocol.
+        begins_in_thought: whether the text of a reply begins within a thought of the model's.
+    """
+
+    base_url: str
+    model: str
+    key: str | None
+    body: dict[str, Any]
+    begins_in_thought: bool
+
+
+_CONNECTIONS: dict[str, Connection] = {}
+_SERVERS: dict[str, Server] = {}
+_CONNECTING = threading.Lock()
+
+
+def connected(settings: VllmSettings) -> Connection:
+    """Find or start the server of these settings and warm it up, once a process.
+
+    Raises:
+        AgentError: the server cannot be reached or started, or does not have the model.
+    """
+    key = settings.model_dump_json(exclude={"library"})
+    with _CONNECTING:
+        if (server := _SERVERS.get(key)) is not None and not server.running:
+            raise AgentError(
+                "vllm.died",
+                f"the vLLM that turngap had started for {server.model} has ended",
+                hint=f"its log says why: {server.log}",
+            )
+        if key not in _CONNECTIONS:
+            _CONNECTIONS[key] = _connect(settings, key)
+        return _CONNECTIONS[key]
+
+
+def _connect(settings: VllmSettings, key: str) -> Connection:
+    secret = os.environ.get(settings.api_key_env) or None
+    base_url = settings.base_url
+    if base_url is None:
+        fetched = weights(settings)
+        server = Server(settings, settings.model or "", fetched and folder_of(fetched))
+        server.wait_until_healthy()
+        _SERVERS[key] = server
+        base_url = server.base_url
+    asking = Asking(bearer(secret), settings.timeout_s, settings.api_key_env)
+    models = served_models(f"{base_url.rstrip('/')}/models", asking)
+    model = _model_of(settings.model, models, base_url)
+    extra = dict(settings.extra_body)
+    if settings.priority is not None:
+        extra["priority"] = settings.priority
+    try:
+        body, apart = without_reasoning(base_url, model, asking, extra)
+    except AgentError as e:
+        if e.kind != "llm.refused" or settings.priority is None:
+            raise
+        hint = "priorities need a server that was started with --scheduling-policy priority"
+        raise AgentError(e.kind, e.message, hint=hint) from e
+    begun = not apart and begins_in_thought(base_url, model, asking, body)
+    return Connection(base_url, model, secret, body, begun)
+
+
+def _model_of(wanted: str | None, models: list[str], base_url: str) -> str:
+    known = ", ".join(models) or "none"
+    if wanted is None and len(models) == 1:
+        return models[0]
+    if wanted is None:
+        raise AgentError(
+            "llm.model",
+            f"the server at {base_url} does not have exactly one model, but: {known}",
+            hint="choose one: --set llm.model=NAME",
+        )
+    if wanted not in models:
+        raise AgentError(
+            "llm.model",
+            f"the server at {base_url} has no model {wanted!r}",
+            hint=f"it has: {known}",
+        )
+    return wanted
+
+
+def service(settings: VllmSettings, connection: Connection) -> VllmLLMService:
+    """Make the service of one session."""
+    body = connection.body
+    service = VllmLLMService(
+        times=ServerTimes(connection.base_url, bearer(connection.key)),
+        api_key=connection.key or "EMPTY",  # the client wants one; a server without keys ignores it
+        base_url=connection.base_url,
+        default_headers=connection_headers(keep_alive=settings.keep_alive),
+        settings=VllmLLMService.Settings(
+            model=connection.model,
+            max_tokens=settings.max_tokens,
+            temperature=settings.temperature,
+            seed=settings.seed,
+            extra={"extra_body": body} if body else {},
+        ),
+    )
+    setattr(service, BEGINS_IN_THOUGHT, connection.begins_in_thought)
+    return service

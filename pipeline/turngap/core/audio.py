@@ -51,13 +51,13 @@ def window_samples(rate: int) -> int:
 
 
 def is_loud(pcm: Pcm, amplitude: float) -> bool:
-    """Whether any sample is as far from zero as this; nothing quieter is ever audible."""
+    """Return whether any sample reaches this amplitude; quieter audio is never audible."""
     level = ceil(amplitude)
     return len(pcm) > 0 and bool(pcm.max() >= level or pcm.min() <= -level)
 
 
 def _audible(pcm: Pcm, window: int, threshold: float) -> NDArray[np.intp]:
-    """Indices of the loud samples that lie in a loud window.
+    """Return the indices of the loud samples that are in a loud window.
 
     Integers throughout: a sum of floats would depend on where in the stream it began.
     """
@@ -155,7 +155,7 @@ class SpeechDetector:
         return events
 
     def cut(self) -> list[SpeechStart | SpeechEnd]:
-        """The stream was cut here (buffer flushed, line closed): speech ends with what there was.
+        """End any speech here, because the stream was cut (buffer flushed, connection closed).
 
         Positions go on counting, and nothing before the cut shares a window with what follows it.
         """
@@ -167,7 +167,7 @@ class SpeechDetector:
         return events
 
     def _has_become_loud(self, pcm: Pcm) -> bool:
-        """Whether a sample that is not judged yet may be loud; `pcm` are the latest ones."""
+        """Return whether an unjudged sample may be loud; `pcm` holds the latest samples."""
         if is_loud(pcm, self._threshold):
             self._loud_to = self._received
         return self._loud_to > self._judged

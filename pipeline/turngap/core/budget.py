@@ -30,10 +30,10 @@ TurnEnd = Literal["reply_done", "timeout", "interrupted", "line_lost"]
 def outcome_of(
     gap_ms: float | None, budget_ms: float, ended: TurnEnd, *, failed: bool = False
 ) -> Outcome:
-    """The turn's one outcome; `failed`: the agent said that it could not answer.
+    """Classify the turn; `failed` means that the agent reported that it could not answer.
 
-    A lost line is an error even where the reply had begun, and so is a reply that failed on the
-    way: the person did not hear it out.
+    A lost connection is an error even if the reply had begun, and so is a reply that failed on the
+    way: the person did not hear all of it.
     """
     if failed or ended == "line_lost":
         return "error"

@@ -60,7 +60,7 @@ def cuts(text: str, *, ended: bool) -> list[Cut]:
 
 
 def parted(text: str) -> list[str]:
-    """The clauses of a whole `text`; one shorter than MIN_WORDS goes with the next."""
+    """Split a whole `text` into clauses; one shorter than MIN_WORDS is joined to the next."""
     text = text.strip()  # or the space behind the last word would be the end, and not the word
     pieces: list[str] = []
     begun = words = 0
@@ -72,7 +72,7 @@ def parted(text: str) -> list[str]:
 
 
 def ends_clause(text: str) -> bool:
-    """Whether `text` ends where people pause."""
+    """Return whether `text` ends where people pause."""
     ending = re.search(rf"[.!?;:,…]+[{_CLOSERS}]*$", text.strip())
     return ending is not None and not is_abbreviation(text.rsplit(maxsplit=1)[-1])
 
@@ -83,11 +83,11 @@ def without_leftover(text: str) -> str:
 
 
 def may_be_in_a_number(word: str) -> bool:
-    """Whether the mark that ends `word` may be one of a number's own: "3." may become "3.5"."""
+    """Return whether the mark that ends `word` may be part of a number: "3." may become "3.5"."""
     return len(word) > 1 and word[-1] in ".,:" and word[-2].isdigit()
 
 
 def is_abbreviation(word: str) -> bool:
-    """Whether the full stop that ends `word` belongs to it: "Dr.", "p.m."."""
+    """Return whether the full stop at the end of `word` belongs to it: "Dr.", "p.m."."""
     lower = word.lower()
     return lower in ABBREVIATIONS or (lower != "i." and _INITIALS.fullmatch(lower) is not None)

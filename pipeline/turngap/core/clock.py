@@ -13,7 +13,7 @@ class Clock(Protocol):
     """One monotonic clock. `turngap.clocks` has the real one, `turngap.testing` a manual one."""
 
     def now_ns(self) -> int:
-        """The present instant in integer nanoseconds; never goes back."""
+        """Return the present instant in integer nanoseconds; it never goes back."""
         ...
 
     async def sleep_until_ns(self, deadline_ns: int) -> None:
@@ -32,10 +32,10 @@ def ns_to_ms(ns: int) -> float:
 
 
 def samples_to_ns(samples: int, rate: int) -> int:
-    """The duration of `samples` at `rate` Hz, rounded up: `ns_to_samples` gives them back."""
+    """Convert `samples` at `rate` Hz to ns, rounded up, so that `ns_to_samples` inverts it."""
     return -(-samples * NS_PER_S // rate)
 
 
 def ns_to_samples(ns: int, rate: int) -> int:
-    """How many whole samples at `rate` Hz fit into `ns`."""
+    """Count the whole samples at `rate` Hz that fit into `ns`."""
     return ns * rate // NS_PER_S

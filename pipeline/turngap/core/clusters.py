@@ -68,10 +68,10 @@ class Clusters:
         return cls((_numbered(calls), spells), (PLAYS_DOUBT, PLAYS_DOUBT), None)
 
     def effective_n(self, chosen: NDArray[np.bool_]) -> float:
-        """How many independent turns tell as much of the share that was chosen of these.
+        """Return the effective sample size of the share of `chosen` turns.
 
-        Where all came out alike, nothing shows that one take of a recording tells anything beyond
-        another: the recorded turns count.
+        If all turns have the same result, nothing shows that one take of a recording adds
+        information to another: the number of recorded turns is returned.
         """
         deviations = chosen - chosen.mean()
         if not deviations.any():
@@ -83,9 +83,10 @@ class Clusters:
         return len(chosen) / (sum(effects) - 1)
 
     def effective_n_of(self, hits: NDArray[np.bool_], values: Sequence[float]) -> float:
-        """The same of hits that were told by `values`, as by the gaps.
+        """Return the effective sample size of the hit rate, given the `values` behind the hits.
 
-        Misses are too few to show whose they are: it takes at least the effect of the median.
+        The values are, for example, the gaps. Misses are too few to show how they cluster, so the
+        clustering is taken to be at least that of the median.
         """
         effective = self.effective_n(hits)
         if self.recorded is not None and hits.all() | ~hits.any():
@@ -94,17 +95,18 @@ class Clusters:
 
 
 def up_to(values: Sequence[float], q: float) -> NDArray[np.bool_]:
-    """Which of the values lie no higher than their `q` quantile."""
+    """Mark the values that are no higher than their `q` quantile."""
     return np.asarray(values) <= np.sort(values)[int(q * (len(values) - 1))]
 
 
 def _design_effect(
     deviations: NDArray[np.float64], clusters: NDArray[np.intp], *, doubt: float = 0.0
 ) -> float:
-    """How many times the variance of a mean is what independent turns would have; 1 at least.
+    """Estimate the ratio of the variance of a mean to that of independent turns; at least 1.
 
-    At most as if all turns of a cluster were one. Of a single cluster nothing is known. So many
-    standard errors are left out as are in `doubt`; it is that of a variance of k values.
+    It is at most the value that it has if all turns of a cluster are equal. A single cluster gives
+    no estimate. `doubt` is the number of standard errors to subtract; the standard error is that of
+    a variance of k values.
     """
     n, k = len(deviations), _count(clusters)
     if k in (1, n):

@@ -39,7 +39,7 @@ class Column(Generic[Thing]):
     optional: bool = False
 
     def cell(self, thing: Thing) -> Cell:
-        """The value as every table holds it; None where it is missing.
+        """Return the value as every table stores it; None if it is missing.
 
         Half a surrogate pair becomes a question mark, as in a stored document: no file can hold it.
         """
@@ -51,7 +51,7 @@ class Column(Generic[Thing]):
 
 
 def row_of(columns: Iterable[Column[Thing]], thing: Thing) -> Row:
-    """The thing as a row of plain values, by the names of the columns."""
+    """Build a row of plain values from the thing, keyed by column name."""
     return {column.name: column.cell(thing) for column in columns}
 
 

@@ -35,7 +35,7 @@ class TooEarly:
 
     @property
     def over_speech(self) -> bool:
-        """Whether the person was speaking, as far as the labels tell."""
+        """Return whether the person was speaking, as far as the labels show."""
         return self.pause is None or self.at_ms >= self.pause.end_ms
 
 
@@ -59,7 +59,7 @@ def false_endpoints(turn: Turn) -> tuple[TooEarly, ...] | None:
 
 
 def _begun(turn: Turn, at_ms: float, late_ms: float) -> PauseRecord | None:
-    """The last pause that had begun by then, unless it was over for longer than `late_ms`."""
+    """Return the last pause that began before `at_ms` and ended at most `late_ms` before it."""
     begun = [pause for pause in turn.pauses or () if pause.start_ms < at_ms]
     return begun[-1] if begun and at_ms <= begun[-1].end_ms + late_ms else None
 

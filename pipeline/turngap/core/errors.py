@@ -39,7 +39,7 @@ class TurngapError(Exception):
 
     @property
     def message(self) -> str:
-        """What happened and what was expected, in one line or a few."""
+        """Return what happened and what was expected, in one line or a few."""
         return str(self)
 
 

@@ -14,7 +14,7 @@ def seconds_left(share: float, elapsed_s: float, planned_s: float | None) -> flo
 
 
 def minutes_words(minutes: float) -> str:
-    """A length of time, as far as an estimate can tell it."""
+    """Format a duration in minutes, with the precision of an estimate."""
     if minutes < 0.75:
         return "less than a minute"
     whole = round(minutes)

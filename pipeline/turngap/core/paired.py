@@ -59,7 +59,7 @@ class Exchanges:
         return sums
 
     def of(self, chosen: NDArray[np.bool_]) -> "Exchanges":
-        """The same exchanges for some of the pairs."""
+        """Select the exchanges of some of the pairs."""
         return replace(self, groups=self.groups[chosen])
 
     def p_value(self, scores: Floats) -> float:
@@ -104,10 +104,10 @@ def shift(differences: Floats, limit: float) -> float:
 def shift_interval(
     least: Floats, greatest: Floats, limit: float, pairs: Exchanges, tail_share: float
 ) -> tuple[float, float] | None:
-    """The shifts that differences from `least` to `greatest` do not reject, each at `tail_share`.
+    """Return the shifts from `least` to `greatest` that no test at `tail_share` a side rejects.
 
-    The two are the same where every difference is known. None where there are too few conversations
-    to reject any.
+    `least` and `greatest` are the bounds of each difference; they are equal if every difference is
+    known. Return None if there are too few conversations to reject any shift.
     """
     if 0.5**pairs.conversations > tail_share:
         return None
@@ -136,9 +136,10 @@ def _root(falling: Callable[[float], float], differences: Floats) -> float:
 def detectable(
     differences: Floats, score: Score, pairs: Exchanges, alpha: float, power: float
 ) -> float | None:
-    """The shift of every turn that a test of this noise at level `alpha` finds with that power.
+    """Return the smallest shift of all turns that a test at level `alpha` detects with `power`.
 
-    None where no shift is found: too few conversations.
+    The noise is that of the differences. Return None if there are too few conversations to detect
+    any shift.
     """
     if 0.5**pairs.conversations > alpha:
         return None
@@ -274,7 +275,7 @@ class Ratio:
 
 
 def gap_ratio(pairs: Sequence[Pair], q: float, seed: int = 0) -> Ratio:
-    """The ratio of the `q` quantiles (0 < q < 1) over the pairs in which both were due a reply.
+    """Compute the ratio of the `q` quantiles (0 < q < 1) over pairs that were both due a reply.
 
     A turn without a reply counts as slower than any.
     """
@@ -303,7 +304,7 @@ def _gaps(readings: Sequence[Reading]) -> NDArray[np.float64]:
 
 
 def _quantile(values: NDArray[np.float64], q: float) -> float:
-    """As `resampled_quantiles` has it: the first value that so large a share does not exceed."""
+    """Return the `q` quantile, by the same rule as `resampled_quantiles`."""
     return float(np.sort(values)[int(np.ceil(q * len(values) - 1e-9)) - 1])
 
 

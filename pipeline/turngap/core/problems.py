@@ -23,7 +23,7 @@ _EXPECTED = {
 
 
 def problems(error: ValidationError) -> list[ErrorDetails]:
-    """What is wrong, each thing once, and the first twenty of them.
+    """Return the first twenty validation errors, without duplicates.
 
     pydantic counts a list's valid items: one bad item of one is "too short" as well.
     """
@@ -36,7 +36,7 @@ def problems(error: ValidationError) -> list[ErrorDetails]:
 
 
 def in_a_line(error: ValidationError) -> str:
-    """What is wrong with settings, each with its name, in one line."""
+    """Format all invalid settings in one line, each with its name."""
     return "; ".join(
         f"{'.'.join(map(str, p['loc'])) or 'settings'}: {reason(p)}" for p in problems(error)
     )
@@ -48,7 +48,7 @@ def _within(inner: ErrorDetails, outer: ErrorDetails) -> bool:
 
 
 def reason(problem: ErrorDetails) -> str:
-    """What is wrong with one value and what was expected; where it is, the caller knows."""
+    """Describe what is wrong with one value and what was expected, but not where it is."""
     match problem["type"]:
         case "extra_forbidden" | "unexpected_keyword_argument":  # of a model, of a dataclass
             return UNKNOWN_KEY
@@ -65,7 +65,7 @@ def reason(problem: ErrorDetails) -> str:
 
 
 def reason_in_toml(problem: ErrorDetails) -> str:
-    """What is wrong with one value of a TOML file: what was expected, and what was found."""
+    """Describe what is wrong with one value of a TOML file: what was expected and what is there."""
     value: Any = problem["input"]
     expected = _EXPECTED.get(problem["type"])
     if expected is None:
@@ -79,7 +79,7 @@ def reason_in_toml(problem: ErrorDetails) -> str:
 
 
 def _is_bare(kind: str, text: str) -> bool:
-    """Whether a text would be right without its quotes."""
+    """Return whether a text would be valid without its quotes."""
     if kind == "bool_type":
         return text in ("true", "false")
     try:

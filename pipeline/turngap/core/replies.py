@@ -40,17 +40,17 @@ class HeardSpeech:
         self._known = None
 
     def stretches(self) -> list[Stretch]:
-        """The agent's speech in order, without what was flushed before it could be played."""
+        """Return the agent's speech in order, without audio flushed before it was played."""
         if self._known is None:
             self._known = self._found()
         return self._known
 
     def flushed_after(self, ns: int) -> int | None:
-        """When the line was flushed next after `ns`; None if it was not."""
+        """Return when the line was next flushed after `ns`; None if it was not."""
         return _first_after(self._flushes, ns)
 
     def flushes_until(self, ns: int) -> int:
-        """How often the line was flushed up to `ns`."""
+        """Count the flushes of the line up to `ns`."""
         return bisect_right(self._flushes, ns)
 
     def _found(self) -> list[Stretch]:
@@ -70,20 +70,20 @@ class HeardSpeech:
 
 
 def _first_after(instants: Sequence[int], ns: int) -> int | None:
-    """The first of the sorted `instants` that lies after `ns`."""
+    """Return the first of the sorted `instants` that is after `ns`."""
     i = bisect_right(instants, ns)
     return instants[i] if i < len(instants) else None
 
 
 def reached_ns(told: AgentMarks) -> int | None:
-    """When an agent turn's audio was first sent, or how far it got; None if nothing says."""
+    """Return when an agent turn's audio was first sent, else its last mark; None if unknown."""
     return told.marks.get("sent", max(told.marks.values(), default=told.told_ns))
 
 
 def heard_turn(
     agent_turns: Sequence[AgentMarks], reply: Stretch | None, slack: Slack
 ) -> AgentMarks | None:
-    """The agent's own turn that was heard as the reply.
+    """Return the agent's own turn that was heard as the reply.
 
     Several can fall into one user turn (a false endpoint): it is the last one that was sent before
     the reply arrived.
@@ -102,10 +102,10 @@ def error_of(
     *,
     replied: bool,
 ) -> str | None:
-    """Why the agent made no reply, or half of one; an attempt that nobody missed is no error.
+    """Return why the agent made no reply or only part of one; ignore attempts nobody missed.
 
-    Marks without `sent` do not say which attempt was heard: the last one was, unless all that is
-    known of it is a report which came while the person still spoke.
+    Marks without `sent` do not show which attempt was heard. It is then taken to be the last one,
+    unless all that is known of it is a report that came while the person still spoke.
     """
     if heard is not None:
         return heard.error or None
@@ -116,7 +116,7 @@ def error_of(
 
 
 def marks_of(speech: UserSpeech, heard: AgentMarks | None, reply: Stretch | None) -> dict[str, int]:
-    """The marks of a turn, the caller's with those of the agent's turn that was heard."""
+    """Merge the caller's marks of a turn with those of the agent's turn that was heard."""
     marks = {"user_end": speech.end_ns}
     if reply is None:
         return marks
@@ -129,14 +129,14 @@ def marks_of(speech: UserSpeech, heard: AgentMarks | None, reply: Stretch | None
 
 
 def lead_of(reply: Stretch | None, gap_ns: int | None) -> int | None:
-    """The part of the gap in which inaudible audio was played."""
+    """Return the part of the gap in which inaudible audio was played."""
     if reply is None or gap_ns is None or gap_ns < 0:
         return None
     return min(reply.lead_ns, gap_ns)
 
 
 def yield_of(speech: UserSpeech, stale: Sequence[Stretch]) -> int | None:
-    """How long the agent spoke on over a person who barged in; None if it never fell silent."""
+    """Return how long the agent spoke over a person who barged in; None if it never stopped."""
     if not stale or stale[-1].end_ns is None:
         return None
     return stale[-1].end_ns - speech.start_ns

@@ -49,7 +49,7 @@ class PacingRecord(Stored):
 
     @property
     def error_ms(self) -> float:
-        """By how much the gap may read long for it: the user was sent late, the agent read late."""
+        """Return the most that the caller's lateness (sent late, read late) can add to the gap."""
         return (self.late_ms_max or 0.0) + (self.loop_lag_ms_max or 0.0)
 
 
@@ -100,7 +100,7 @@ class AnswerRecord(Stored):
 
     @property
     def right(self) -> bool | None:
-        """Whether the reply was right; None where that was not judged."""
+        """Return whether the reply was right; None if that was not judged."""
         return None if self.verdict == "not_judged" else self.verdict == "right"
 
 
@@ -190,7 +190,7 @@ class Turn(Document):
 
     @property
     def key(self) -> TurnKey:
-        """What tells the turn from all others of its run, and finds its twin in another run."""
+        """Return the key that identifies the turn in its run and finds its twin in another run."""
         return (self.scenario, self.turn, self.phase_ms, self.repeat)
 
     @property
@@ -200,12 +200,12 @@ class Turn(Document):
 
     @property
     def replied(self) -> bool:
-        """Whether the agent replied after the person's end, within the budget or late."""
+        """Return whether the agent replied after the person's end, within the budget or late."""
         return self.outcome in REPLIED
 
     @property
     def stage_ms(self) -> dict[str, float]:
-        """What each stage took, by name; several unexplained pieces are added up."""
+        """Return the time of each stage by name; several unexplained pieces are added up."""
         spent: dict[str, float] = {}
         for stage in self.stages:
             spent[stage.name] = spent.get(stage.name, 0.0) + stage.ms
@@ -213,7 +213,7 @@ class Turn(Document):
 
     @property
     def right(self) -> bool | None:
-        """Whether the reply was right; None where that was not judged."""
+        """Return whether the reply was right; None if that was not judged."""
         return self.answer.right
 
     def instants(self, event: str, field: str = "at_ns") -> list[int]:
@@ -223,7 +223,7 @@ class Turn(Document):
         return [at for e in told if isinstance(at := e.get(field), int)]
 
     def row(self) -> Row:
-        """The turn as a flat row of plain values, for a table of turns.
+        """Build a flat row of plain values from the turn, for a table of turns.
 
         The columns are the same for every turn: `turngap.core.columns.TURN_COLUMNS`, which
         docs/data.md lists. Where the turn has no value for one, it is None.
@@ -269,7 +269,7 @@ class OffsetRecord(Stored):
 
 
 def worse_offset(a: OffsetRecord | None, b: OffsetRecord) -> OffsetRecord:
-    """The comparison with the wider bound speaks for the run; an unanswered one says nothing."""
+    """Return the comparison with the wider bound; an unanswered one never replaces another."""
     if a is None or a.bound_ns is None:
         return b
     return b if b.bound_ns is not None and b.bound_ns > a.bound_ns else a

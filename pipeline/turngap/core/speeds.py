@@ -89,7 +89,7 @@ class VoiceSpeed:
         return whole if self._streams_after_ms is None else min(whole, self._streams_after_ms)
 
     def speech_ms(self, chars: int) -> tuple[float, float]:
-        """How long so much text sounds: at least, at most."""
+        """Estimate the least and the greatest duration of speech with this many characters."""
         middle = _usual_ms(chars)
         spread = min(_SPREAD_MS, middle / 2)
         return self._scale * (middle - spread), self._scale * (middle + spread)
@@ -130,11 +130,11 @@ class TextSpeed:
         self.char_ms, self.late_ms = _UNKNOWN_CHAR_MS, 0.0
 
     def reply_started(self) -> None:
-        """What comes next is another reply: the time to its first text is none between two."""
+        """Begin another reply; the time to its first text is not a wait between two texts."""
         self._of_reply, self._last_ms = 0, None
 
     def text(self, at_ms: float, chars: int) -> None:
-        """So many characters have come at once."""
+        """Record that this many characters arrived at once."""
         if self._last_ms is not None and chars > 0:
             self._came.append((at_ms - self._last_ms, chars))
             self._of_reply += 1

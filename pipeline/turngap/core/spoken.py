@@ -14,7 +14,7 @@ MARK_LETTERS = 3.0
 
 
 def words_heard(text: str, played_ms: float, whole_ms: float) -> str:
-    """The words of `text` that `played_ms` of its `whole_ms` had room for.
+    """Estimate the words of `text` that were spoken in `played_ms` of its `whole_ms`.
 
     Words take time by their letters, and a little more before a mark at which one pauses.
     """
@@ -31,6 +31,6 @@ def words_heard(text: str, played_ms: float, whole_ms: float) -> str:
 
 
 def letters(text: str) -> float:
-    """How long a text takes to say, in letters."""
+    """Estimate how long a text takes to say, in letters."""
     pauses = sum(text.count(mark) for mark in ",.;:!?")
     return sum(c.isalnum() for c in text) + len(text.split()) + MARK_LETTERS * pauses

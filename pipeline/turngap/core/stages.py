@@ -58,7 +58,7 @@ class Slack:
     compared_ns: int = 0
 
     def at(self, ns: int) -> int:
-        """The slack at an instant, ns."""
+        """Return the slack at an instant, in ns."""
         drifted_ns = abs(ns - self.compared_ns) * DRIFT_PPM // 1_000_000
         return ms_to_ns(CLOCK_SLACK_MS) + self.bound_ns + drifted_ns
 
@@ -106,7 +106,7 @@ def stages_of(marks: Mapping[str, int]) -> tuple[Stage, ...]:
 
 
 def unmarked(stages: Iterable[str]) -> bool:
-    """Whether the agent reported no mark of its own, by the names of the stages that there are.
+    """Return whether the agent reported no mark of its own, judging by the names of the stages.
 
     The caller's marks alone leave what no mark explains, and `agent_onset` from `received` on.
     """

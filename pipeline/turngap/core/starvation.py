@@ -25,7 +25,7 @@ ONE_SIDED_ALPHA = 0.01
 
 
 def reading_of(turn: Turn) -> Reading:
-    """A stored turn as a comparison takes it."""
+    """Read from a stored turn what a comparison needs."""
     pacing = turn.pacing
     return Reading(
         turn.outcome, turn.gap_ms, turn.stage_ms, turn.budget_ms, pacing.error_ms, pacing.starved
@@ -56,11 +56,11 @@ class Starvation:
 
     @property
     def why_not_judged(self) -> str | None:
-        """Why a comparison does not bear it; None where it does."""
+        """Return why starvation makes the comparison invalid; None if it is valid."""
         return self.why_not("reference", "candidate")
 
     def why_not(self, reference: str, candidate: str) -> str | None:
-        """The same, of two sides that have these names."""
+        """Return why the comparison is invalid, naming the two sides; None if it is valid."""
         no_chance = self.p_value <= ONE_SIDED_ALPHA
         if no_chance or abs(self.candidate_ms - self.reference_ms) > TOLERANCE_MS:
             ours = (self.candidate, self.candidate_ms, candidate)

@@ -75,7 +75,7 @@ class Proportion:
 
 
 def n_needed(q: float) -> int:
-    """How many values percentile `q` needs: one expected beyond it, and at least five in all."""
+    """Return how many values percentile `q` needs: one expected beyond it, and at least five."""
     return max(5, math.ceil(1 / min(q, 1 - q) - 1e-9))
 
 
@@ -87,11 +87,11 @@ def percentile(
     below: int = 0,
     effective_n: float | None = None,
 ) -> Percentile:
-    """The `q` quantile (0 < q < 1) of `values` and of more that lie above or `below` them all.
+    """Compute the `q` quantile (0 < q < 1) of `values` and of values above or `below` them all.
 
     Linear interpolation between order statistics (NumPy's default, Hyndman and Fan's type 7).
-    `effective_n`: how many independent values tell as much, where that is fewer; the interval is
-    the one of so many.
+    `censored` and `below` count the values above and below all others. `effective_n` is the
+    effective sample size, where it is smaller; the interval is based on it.
     """
     n = len(values) + censored + below
     if n < n_needed(q):
@@ -125,10 +125,11 @@ def _order_statistic_bounds(n: int, q: float, effective_n: float) -> tuple[int |
 
 @cache
 def _binomial_quantile(share: float, n: int, p: float) -> int:
-    """The least k at which `n` tries with chance `p` give k or fewer in at least that `share`.
+    """Return the least k at which at least `share` of cases have k or fewer hits in `n` tries.
 
-    As `scipy.stats.binom.ppf`. The chances are taken relative to the likeliest number's, so that
-    none of those that count is too small for a float, however many tries there are.
+    Like `scipy.stats.binom.ppf`; `p` is the chance of a hit. The chances are taken relative to that
+    of the likeliest number, so that none of those that count is too small for a float, however many
+    tries there are.
     """
     likeliest, odds = min(n, math.floor((n + 1) * p)), p / (1 - p)
     down = accumulate(
@@ -151,19 +152,20 @@ def _at(ordered: Sequence[float], rank: int | None) -> float | None:
 
 
 def proportion(hits: int, n: int) -> Proportion:
-    """A share with Wilson's interval, which holds near 0 and 1 and for small n."""
+    """Compute a share with Wilson's interval, which holds near 0 and 1 and for small n."""
     if n == 0:
         return Proportion(0, 0, None, None, None)
     return Proportion(hits, n, hits / n, *wilson(hits / n, n))
 
 
 def proportion_of_takes(takes: Iterable[Sequence[bool]]) -> Proportion:
-    """A share over things that were tried several times each, a sequence of takes for each thing.
+    """Compute a share over things that were tried several times, given the takes of each thing.
 
-    Who does alike in every take tells as much in ten as in one. So Wilson's interval is taken for
-    the effective n: all takes, divided by how much more the things differ than takes by chance
-    would (Kish's design effect); never less than the things, nor more than the takes. Where all
-    takes came out alike, nothing shows that one tells anything beyond another: the things count.
+    A thing that does the same in every take adds as much in ten takes as in one. So Wilson's
+    interval is computed for the effective n: all takes, divided by Kish's design effect (how much
+    more the things differ than takes by chance would). It is never less than the number of things,
+    nor more than the number of takes. If all takes have the same result, nothing shows that one
+    take adds information to another: it is the number of things.
     """
     tried = [list(take) for take in takes if take]
     hits, n = sum(map(sum, tried)), sum(map(len, tried))
@@ -192,9 +194,10 @@ def wilson(share: float, n: float) -> tuple[float, float]:
 def percentile_of(
     values: Sequence[float], takes: Sequence[Take] | Clusters, q: float
 ) -> Percentile:
-    """As `percentile`, of turns that are not independent; without a reply a value is infinite.
+    """Compute `percentile` of turns that are not independent; a missing reply is an infinite value.
 
-    In the tail are too few turns to show whose they are: it takes at least the median's effect.
+    The tail has too few turns to show how they cluster: the clustering is taken to be at least that
+    of the median.
     """
     finite = [value for value in values if isfinite(value)]
     above, below = list(values).count(inf), list(values).count(-inf)
@@ -210,9 +213,9 @@ def proportion_of(
     takes: Sequence[Take] | Clusters,
     values: Sequence[float] | None = None,
 ) -> Proportion:
-    """As `proportion`, of turns that are not independent.
+    """Compute `proportion` of turns that are not independent.
 
-    `values` are what the hits were told by, as the gaps (`Clusters.effective_n_of`).
+    `values` are the values behind the hits, for example the gaps (`Clusters.effective_n_of`).
     """
     clusters = takes if isinstance(takes, Clusters) else Clusters.of(takes)
     if not hits:

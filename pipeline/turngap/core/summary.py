@@ -323,7 +323,7 @@ def _label_error_ms(turns: Sequence[Turn]) -> float | None:
 
 
 def due_ms(turn: Turn) -> float | None:
-    """The gap; endless without a reply that was due, None where none was or the agent cut in."""
+    """Return the gap; infinite if a due reply is missing, None if none was due or it cut in."""
     if turn.outcome in SILENT:
         return inf
     return turn.gap_ms if turn.replied else None
@@ -348,12 +348,12 @@ def _right_of_takes(verdicts: Iterable[tuple[Turn, bool | None]]) -> Proportion:
 
 
 def counted_turns(turns: Sequence[Turn]) -> list[Turn]:
-    """The turns that figures are made of: all but those with a reason to be left out."""
+    """Return the turns that figures are based on: those with no reason to be left out."""
     return [turn for turn in turns if turn.left_out is None]
 
 
 def stage_figures(turns: Sequence[Turn]) -> tuple[StageFigure, ...]:
-    """What each stage took in the turns that were answered, in time or late, in causal order.
+    """Compute the time of each stage over the turns with a reply, in causal order.
 
     A turn whose silence has several unexplained pieces counts once, with their sum.
     """

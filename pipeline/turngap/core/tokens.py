@@ -61,7 +61,7 @@ class TokenFigures:
 
 
 def token_figures(turns: Sequence[Turn]) -> TokenFigures | None:
-    """The figures of a run; None where no agent told any."""
+    """Compute the token figures of a run; None if no agent reported any."""
     cold = _told([turn for turn in turns if COLD in turn.counts], TTFT)
     warm = [turn for turn in turns if COLD not in turn.counts]
     first = _told(warm, TTFT)

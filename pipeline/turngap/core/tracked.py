@@ -48,7 +48,7 @@ class TrackedTurn:
 
 
 def unfinished(speech: UserSpeech, end: TurnEnded, why: str) -> TrackedTurn:
-    """The turn as far as the caller itself knows it, where nothing else can be made of it."""
+    """Build a turn from what the caller itself knows, where nothing else can be made of it."""
     return TrackedTurn(
         turn=speech.turn,
         outcome="error",

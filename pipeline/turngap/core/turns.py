@@ -110,7 +110,7 @@ class TurnTracker:
                 pass
 
     def onset_of(self, turn: int) -> int | None:
-        """When the reply to an open turn began, or None: not yet, or the turn is not open."""
+        """Return when the reply to an open turn began; None if none has, or if it is closed."""
         if turn not in self._announced or turn in self._finished:
             return None
         if turn not in self._replies_known:
@@ -119,7 +119,7 @@ class TurnTracker:
         return reply.start_ns if reply else None
 
     def has_heard_marks(self, turn: int) -> bool:
-        """Whether the agent has reported a reply that it sent within this open turn."""
+        """Return whether the agent has reported a reply that it sent within this open turn."""
         if turn not in self._announced or turn in self._finished:
             return False
         return any("sent" in a.marks for a in self._agent_turns_in(self._announced[turn]))
@@ -130,7 +130,7 @@ class TurnTracker:
         return bool(heard) and heard[-1].end_ns is None
 
     def _merge(self, event: AgentMarks) -> None:
-        """An agent may report the marks of one turn in several pieces."""
+        """Merge the event into its agent turn; an agent may report one turn in several pieces."""
         if not event.agent_turn and not event.raw:  # of no turn of its own: each stands for itself
             self._agent_turns[-1 - len(self._agent_turns)] = event
             return
@@ -145,15 +145,16 @@ class TurnTracker:
         self._agent_turns[event.agent_turn] = event
 
     def _next_start(self, speech: UserSpeech) -> float:
-        """When the next announced turn begins; inf when there is none."""
+        """Return when the next announced turn begins; inf if there is none."""
         starts = (other.start_ns for other in self._announced.values())
         return min((ns for ns in starts if ns > speech.start_ns), default=inf)
 
     def _stale(self, speech: UserSpeech) -> list[Stretch]:
-        """What is heard in this turn of a reply to the one before it.
+        """Return the audio in this turn that belongs to the reply before it.
 
-        Audio that was there when the user began cannot answer the user. What follows on it within
-        a sentence's pause counts as the same reply dying away, unless the line was flushed since.
+        Audio that was there when the user began cannot answer the user. Audio that follows it
+        within the length of a pause in a sentence counts as the end of the same reply, unless the
+        line was flushed since.
         """
         upto = self._next_start(speech)
         flushed_ns = self._heard.flushed_after(speech.start_ns - 1)
@@ -177,7 +178,7 @@ class TurnTracker:
         return stale
 
     def _reply(self, speech: UserSpeech, ended_ns: float = inf) -> Stretch | None:
-        """The first speech that can answer this turn, if it began before the turn was over."""
+        """Return the first speech that can answer this turn and began before it was over."""
         stale, upto = self._stale(speech), self._next_start(speech)
         for segment in self._heard.stretches():
             if segment.start_ns >= speech.start_ns and segment not in stale:
@@ -227,7 +228,7 @@ class TurnTracker:
     def _why_no_marks(
         self, speech: UserSpeech, heard: AgentMarks | None, marks: Mapping[str, int]
     ) -> str | None:
-        """Why none of the agent's marks explains the reply; None if some do, or it tells none."""
+        """Return why no mark of the agent explains the reply; None if some do or it sent none."""
         if heard is None:
             told = any(a.marks for a in self._agent_turns.values())
             return "none of the agent's marks tells of a reply in this turn" if told else None
@@ -262,11 +263,11 @@ class TurnTracker:
         *,
         replied: bool,
     ) -> str | None:
-        """Why the agent failed in this turn, by messages that are no marks.
+        """Return why the agent failed in this turn, according to messages that are not marks.
 
-        If it replied, its marks decide where it sends any, as they say which attempt failed. Where
-        it sends none, what it reported while the person still spoke was of an attempt that nobody
-        missed.
+        If the agent replied and sends marks, the marks decide, because they show which attempt
+        failed. If it sends none, a fault that it reported while the person still spoke belongs to
+        an attempt that nobody missed.
         """
         if replied and agent_turns:
             return None
@@ -295,9 +296,10 @@ class TurnTracker:
         return " ".join(text for text in within if text)
 
     def _reply_text(self, speech: UserSpeech, stale: Sequence[Stretch]) -> str:
-        """What the agent says it spoke; until it drops an interrupted reply, its text is that's.
+        """Return the text that the agent says it spoke in this turn.
 
-        The pieces of one reply join as they are; a flush between two begins another reply.
+        Until the agent drops an interrupted reply, its text belongs to that reply. The pieces of
+        one reply join as they are; a flush between two pieces begins another reply.
         """
         upto = self._next_start(speech)
         flushed_ns = self._heard.flushed_after(speech.start_ns - 1)

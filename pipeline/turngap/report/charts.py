@@ -147,14 +147,14 @@ def polyline(points: Iterable[tuple[float, float]]) -> str:
 
 
 def round_step(span: float, about: int = 4) -> float:
-    """A round step that divides `span` into at most `about` parts."""
+    """Return a round step that divides `span` into at most `about` parts."""
     rough = span / about
     size = 10 ** math.floor(math.log10(rough))
     return next(size * m for m in (1, 2, 5, 10) if size * m >= rough)
 
 
 def clear_of(marks: Iterable[Mark], strong: Mark, room: float) -> list[Mark]:
-    """The marks that lie at least `room` from the strong one, and that one."""
+    """Drop the marks closer than `room` to the strong one, and add that one."""
     return [*(mark for mark in marks if abs(mark.at - strong.at) >= room), strong]
 
 
@@ -187,7 +187,7 @@ class Domain:
         return not self.low <= ms / budget_ms <= self.high
 
     def band(self, budget_ms: float) -> tuple[float, float]:
-        """The gaps that people leave among themselves: place and width."""
+        """Return the place and width of the gaps that people leave among themselves."""
         low, high = (self.x(ms, budget_ms) for ms in NATURAL_MS)
         return low, high - low
 
@@ -251,7 +251,7 @@ def _few_ticks(domain: Domain, budget_ms: float) -> list[Mark]:
 
 
 def together(stages: Sequence[Stage]) -> str:
-    """The stages that are too short to be drawn, in words; empty without any."""
+    """Name the stages that are too short to be drawn; empty if there are none."""
     short = [stage for stage in stages if abs(stage.ms) < SHORT_MS]
     if not short:
         return ""
@@ -282,9 +282,9 @@ class Agent:
 
 
 def gap_chart(agents: Sequence[Agent], budget_ms: float, spoken: str) -> Chart:
-    """The share of all turns answered within each gap, over a strip with a dot for each turn.
+    """Draw the share of all turns answered within each gap, above a strip of dots, one a turn.
 
-    The curve counts every turn in its denominator: at the budget it stands at the hit rate.
+    The curve counts every turn in its denominator: at the budget its height is the hit rate.
     """
     every = [turn for agent in agents for turn in agent.turns]
     domain = domain_of(every, shown_whole=1.0 if len(agents) == 1 else 0.98)

@@ -48,7 +48,7 @@ class Scale:
         return GUTTER + round((self.width - GUTTER) * RULE_AT)
 
     def column(self, ms: float) -> int:
-        """The column of an instant, which may lie beyond either edge."""
+        """Return the column of an instant, which may be beyond either edge."""
         return self.zero + round(ms * (self.rule - self.zero) / self.budget_ms)
 
 
@@ -69,13 +69,13 @@ def turn_block(turn: Turn, width: int) -> Text:
 
 
 def run_svg(run: Run, width: int = 96) -> str:
-    """A picture of the terminal with the run's telling turns and its summary."""
+    """Draw the terminal with the run's most telling turns and its summary."""
     blocks = [turn_block(turn, width) for turn in telling_turns(run.turns)]
     return terminal.svg(run.path.name, [*blocks, summary_block(run, width)], width)
 
 
 def telling_turns(turns: Sequence[Turn]) -> list[Turn]:
-    """A typical turn, the slowest one, and the first that was not answered; none of them twice."""
+    """Choose a typical turn, the slowest one, and the first unanswered one, without duplicates."""
     answered = sorted((t for t in turns if t.replied), key=lambda t: t.gap_ms or 0.0)
     unanswered = [t for t in turns if not t.replied]
     chosen = [*answered[len(answered) // 2 :][:1], *answered[-1:], *unanswered[:1]]
@@ -98,7 +98,7 @@ def _header(turn: Turn, width: int) -> Text:
 
 
 def _bar(turn: Turn, scale: Scale) -> Text:
-    """The waterfall's line: one cell a column, the rule always in its own."""
+    """Draw the waterfall's line: one cell a column, the rule always in its own."""
     cells: list[tuple[str, str]] = [(" ", "")] * scale.width
     if turn.gap_ms is None:
         if turn.outcome == "no_reply":
@@ -157,7 +157,7 @@ def _write(chars: list[str], start: int, text: str) -> None:
 
 
 def _unmarked(turn: Turn) -> bool:
-    """Whether no mark of the agent explains the gap: there is nothing to tell of its stages."""
+    """Return whether no mark of the agent explains the gap, so that there are no stages to show."""
     known_ms = sum(stage.ms for stage in turn.stages if stage.name != UNATTRIBUTED)
     return unmarked(stage.name for stage in turn.stages) and known_ms < SHORT_MS
 

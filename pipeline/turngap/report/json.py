@@ -8,9 +8,10 @@ from turngap.store.runs import Run
 
 
 def run_json(run: Run) -> dict[str, Any]:
-    """The document, of plain JSON types. Scripts rely on its keys: more may come, none goes.
+    """Build the document, of plain JSON types.
 
-    Durations are ms; those named `_ns` are the exact ones, and a turn's stages sum to its `gap_ns`.
+    Scripts rely on its keys: keys may be added, none removed. Durations are ms; those named `_ns`
+    are the exact ones, and a turn's stages sum to its `gap_ns`.
     """
     record = run.record
     return {
@@ -50,7 +51,7 @@ def run_json(run: Run) -> dict[str, Any]:
 
 
 def _turn(turn: Turn) -> dict[str, Any]:
-    """A turn without its marks and raw events, which stay in `turns.jsonl`."""
+    """Dump a turn without its marks and raw events, which stay in `turns.jsonl`."""
     return turn.model_dump(
         mode="json", exclude={"schema_version", "marks", "agent_turns", "events"}
     )

@@ -59,7 +59,7 @@ def document(
 
 
 def times(started_utc: str, finished_utc: str | None) -> tuple[str, str]:
-    """How long it took in s, and when it began; nothing made up where that is not told."""
+    """Format how long it took in s, and when it began; empty or 0 if that is not known."""
     try:
         started = instant(started_utc)
         seconds = (instant(finished_utc or "") - started).total_seconds()

@@ -17,7 +17,7 @@ _ROOM = 0.04
 
 
 def count(calls: float) -> str:
-    """Calls: `412`, `0.5`."""
+    """Format a number of calls: `412`, `0.5`."""
     return f"{calls:,.0f}" if calls >= 10 else f"{calls:g}"
 
 
@@ -34,7 +34,7 @@ def interval(rate: Proportion, *, unit: bool = True) -> str:
 
 
 def tenths(value: float, *, unit: bool = True) -> str:
-    """A share to a tenth of a per cent; only all is 100 and only none is 0."""
+    """Format a share to a tenth of a per cent; only all is 100 and only none is 0."""
     text = f"{100 * value:.1f}"
     if value < 1 and text == "100.0":
         text = ">99.9"
@@ -69,7 +69,7 @@ class Across:
         return tuple(Mark(self.x(calls), count(calls)) for calls in found)
 
     def marks_at(self, levels: Sequence[float], room: float) -> tuple[Mark, ...]:
-        """The levels themselves, the first ones first, as far as `room` per cent lie between."""
+        """Mark the levels, the first ones first, leaving out those closer than `room` per cent."""
         kept: list[Mark] = []
         for level in levels:
             at = self.x(level)

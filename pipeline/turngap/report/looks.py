@@ -66,5 +66,5 @@ UNKNOWN_STAGE = StageLook("?", "unknown", "not explained by any mark that the ag
 
 
 def look_of(stage: str) -> StageLook:
-    """How to draw a stage; what no mark explains, and names from elsewhere, as unexplained."""
+    """Return how to draw a stage; unattributed time and unknown names look unexplained."""
     return STAGES.get(stage, UNKNOWN_STAGE)

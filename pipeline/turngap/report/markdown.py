@@ -18,7 +18,7 @@ _CAPITALS = {"llm", "stt", "tts"}
 
 
 def markdown(report: Report) -> str:
-    """The whole report, but for its drawings."""
+    """Render the whole report without its drawings."""
     verdict = f": {report.verdict.text}" if report.verdict else ""
     blocks = [f"## turngap {report.command}{escaped(verdict)}", escaped(report.subject)]
     blocks += [f"**{escaped(warning)}**" for warning in report.warnings]
@@ -78,7 +78,7 @@ def _lines(lines: Iterable[Line]) -> str:
 
 
 def _begun(label: str) -> str:
-    """A name at the beginning of a line; those of the field keep their capitals."""
+    """Capitalise a name for the start of a line; terms of the field keep their capitals."""
     first, space, rest = label.partition(" ")
     first = first.upper() if first in _CAPITALS else f"{first[:1].upper()}{first[1:]}"
     return f"{first}{space}{rest}"

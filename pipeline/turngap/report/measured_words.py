@@ -12,7 +12,7 @@ ON_TIME = "on time in every turn"
 
 
 def starved_words(summary: Summary) -> str:
-    """In how many turns the caller was too late to be believed; empty for none."""
+    """Say in how many turns the caller was too late to be reliable; empty if in none."""
     if not summary.starved:
         return ""
     return (
@@ -23,7 +23,7 @@ def starved_words(summary: Summary) -> str:
 
 
 def accepted_words(starved_ms: float, caller_error_ms: float | None) -> str:
-    """How late the caller might be, and by how much the gaps may be off for how late it was."""
+    """Say how late the caller may be, and how far its lateness may put the gaps off."""
     text = f"a caller up to {starved_ms:g} ms late is accepted"
     if starved_ms != STARVED_MS:
         text += f" (--starved-ms; by default {STARVED_MS:g})"
@@ -33,7 +33,7 @@ def accepted_words(starved_ms: float, caller_error_ms: float | None) -> str:
 
 
 def label_words(label_error_ms: float) -> str:
-    """How far off the ends of the person's speech may be, which every gap counts from."""
+    """Say how far off the labelled ends of speech may be, from which every gap is counted."""
     return (
         f"the person's last word ends within ±{words.ms(label_error_ms)} ms of its label (in the "
         "median turn), so a gap may be off by as much"
@@ -41,13 +41,13 @@ def label_words(label_error_ms: float) -> str:
 
 
 def calibration_words(record: RunRecord | PieceRecord) -> str:
-    """The instrument's own error, measured against injected truth."""
+    """Format the instrument's own error, measured against injected truth."""
     spoken = record.agent.get("line_rate_hz") if isinstance(record, RunRecord) else None
     return instrument_words(record.calibration, spoken)
 
 
 def instrument_words(calibration: CalibrationRecord | None, spoken: object = None) -> str:
-    """The same; `spoken` is the rate of the line that was measured, Hz."""
+    """Format the error of a calibration; `spoken` is the rate of the measured line in Hz."""
     if calibration is None:
         return "not calibrated in this run"
     error = calibration.error_ms
@@ -69,7 +69,7 @@ def _calibrated_in(calibration: CalibrationRecord) -> str:
 
 
 def piece_words(piece: PieceRecord) -> str:
-    """When a piece of a continued run was played, by what, and how well it measured."""
+    """Say when a piece of a continued run was played, by what, and how well it measured."""
     begun = words.instant(piece.started_utc)
     ended = f"from {begun} to {words.instant(piece.finished_utc)}" if piece.finished_utc else ""
     said = [
@@ -84,7 +84,7 @@ def piece_words(piece: PieceRecord) -> str:
 
 
 def offset_words(record: RunRecord | PieceRecord) -> str:
-    """How surely the agent's marks lie on the caller's clock."""
+    """Say how precisely the agent's marks are placed on the caller's clock."""
     offset = record.clock_offset
     if offset is None:
         return "agent's clock not compared: no marks from the agent"
@@ -95,7 +95,7 @@ def offset_words(record: RunRecord | PieceRecord) -> str:
 
 
 def left_out_words(summary: Summary) -> str:
-    """Turns that no percentile counts, and why."""
+    """List the turns that no percentile counts, with the reasons."""
     reasons = {
         "cut_in": "an agent that cuts in is not quick",
         "abandoned": "the person did not wait",

@@ -26,7 +26,7 @@ MANY = 7
 
 
 def render(report: Report) -> str:
-    """The page. Everything that a report holds is text in it, whatever it looks like."""
+    """Render the page; everything in the report is escaped as text, whatever it looks like."""
     return _template().render(report=report, many=MANY)
 
 
@@ -73,7 +73,7 @@ def _template() -> "Template":
 
 
 def breakable(cell: str) -> str:
-    """A cell that may be broken where a new figure begins, and nowhere else."""
+    """Let a cell break where a new figure begins, and nowhere else."""
     whole = cell.replace(" ", "\N{NO-BREAK SPACE}")
     for new in (",\N{NO-BREAK SPACE}", "\N{NO-BREAK SPACE}("):
         whole = whole.replace(new, new.replace("\N{NO-BREAK SPACE}", " "))
@@ -81,10 +81,10 @@ def breakable(cell: str) -> str:
 
 
 def audio_link(run: Run, turn: Turn, base: Path) -> str | None:
-    """A link from a page in `base` that plays this turn, up to where the next one in it begins.
+    """Build a link from a page in `base` that plays this turn, up to where the next one begins.
 
-    None where there is no recording, or it lies outside the run's folder or that one outside
-    `base`: a stored run may come from anybody.
+    Return None if there is no recording, if it is outside the run's folder, or if that folder is
+    outside `base`: a stored run may come from an untrusted source.
     """
     if turn.audio is None or not run.path.is_relative_to(base):
         return None

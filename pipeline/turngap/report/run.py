@@ -59,17 +59,17 @@ def write_html(run: Run) -> Path:
 
 
 def render(run: Run) -> str:
-    """The run as a page."""
+    """Render the run as a page."""
     return page.render(run_report(run, with_turns=True))
 
 
 def summary_block(run: Run, width: int) -> Text:
-    """The run's figures on a terminal, each with what makes it believable."""
+    """Render the run's figures for a terminal, each with its evidence."""
     return terminal.block(run_report(run), width)
 
 
 def run_report(run: Run, *, with_turns: bool = False) -> Report:
-    """The run's figures; a page has each of its turns, too."""
+    """Build the report of a run's figures; `with_turns` adds each of its turns, for a page."""
     summary, record = summarise(run.turns), run.record
     warnings = [*run.problems, *turn_words.odd_words(run.turns)]
     if record.failure:
@@ -299,14 +299,14 @@ def _cards(run: Run) -> Cards:
 
 
 def wait_ms(turn: Turn) -> float:
-    """The gap, for sorting: endless without a reply that was due, the least where none was."""
+    """Return the gap as a sort key: infinite if a due reply is missing, lowest if none was due."""
     if turn.gap_ms is not None:
         return turn.gap_ms
     return -math.inf if turn.outcome == "abandoned" else math.inf
 
 
 def take(run: Run, turn: Turn, base: Path, domain: charts.Domain, name: str = "") -> Take:
-    """A turn for a page in the folder `base`; `name` says whose take it is where there are two."""
+    """Build a turn for a page in the folder `base`; `name` tells takes of two runs apart."""
     audio = page.audio_link(run, turn, base)
     missing = turn.audio is not None and audio is None
     whose = f" with {name}" if name else ""
@@ -329,7 +329,7 @@ def take(run: Run, turn: Turn, base: Path, domain: charts.Domain, name: str = ""
 
 
 def turn_lines(turn: Turn) -> list[Line]:
-    """What was said and done in a turn, and why it came out as it did."""
+    """List what was said and done in a turn, and why it had its outcome."""
     found: list[Line] = []
     if tokens := token_words.tokens_words(turn):
         found.append(Line("llm", tokens, "dim"))

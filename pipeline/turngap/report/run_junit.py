@@ -13,10 +13,10 @@ SUITE = "turngap run"
 
 
 def run_junit(run: Run) -> bytes:
-    """The document. A test's `time` is the turn's gap, so that a CI server draws it over builds.
+    """Build the document. A test's `time` is the turn's gap, so a CI server plots it over builds.
 
     A turn that was answered within its budget passes, any other fails with its outcome as `type`.
-    What bears no verdict is skipped: every turn of an invalid run, and turns that are left out.
+    Turns without a verdict are skipped: every turn of an invalid run, and turns that are left out.
     """
     seconds, started = times(run.record.started_utc, run.record.finished_utc)
     return document(

@@ -80,7 +80,7 @@ class Table:
     where: frozenset[Medium] = EVERYWHERE
 
     def seen(self, medium: Medium) -> tuple[list[Column], list[list[Cell]]]:
-        """The columns that a medium shows, and the cells of each row.
+        """Return the columns that a medium shows, and the cells of each row.
 
         Markdown has no bars, and only a page has drawn intervals.
         """
@@ -218,7 +218,7 @@ class Section:
     folded: bool = False
 
     def seen(self, medium: Medium) -> list[Item]:
-        """The items that a medium shows; empty ones are left out."""
+        """Return the items that a medium shows; empty ones are left out."""
         return [i for i in self.items if medium in i.where and _has_content(i, medium)]
 
 
@@ -263,7 +263,7 @@ class Report:
     about: Sequence[str] = field(default_factory=tuple)
 
     def lead_seen(self, medium: Medium) -> list[Line]:
-        """The sentences that come first on a medium."""
+        """Return the sentences that come first on a medium."""
         return Lines(self.lead).seen(medium)
 
 

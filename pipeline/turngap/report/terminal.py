@@ -40,7 +40,7 @@ _PLAIN = Console(file=io.StringIO(), width=80)
 
 
 def block(report: Report, width: int) -> Text:
-    """The whole report; readable without colour. Ends with an empty line."""
+    """Render the whole report; it is readable without colour and ends with an empty line."""
     width = max(width, MIN_WIDTH)
     found = _head(report, width)
     for warning in report.warnings:
@@ -59,10 +59,10 @@ def block(report: Report, width: int) -> Text:
 
 
 def svg(name: str, blocks: Iterable[Text], width: int) -> str:
-    """A picture of the terminal after `turngap report NAME`.
+    """Draw the terminal after `turngap report NAME` as an SVG image.
 
     It fetches nothing when it is shown: rich's template names a font on a web server, which is
-    taken out.
+    removed.
     """
     console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True)
     console.print(
@@ -77,7 +77,7 @@ def svg(name: str, blocks: Iterable[Text], width: int) -> str:
 
 
 def joined(lines: Iterable[Text]) -> Text:
-    """The lines one below the other, none with spaces at its end; closed by an empty line."""
+    """Join the lines, without spaces at their ends, and add an empty line."""
     lines = list(lines)
     for line in lines:
         line.rstrip()
@@ -86,7 +86,7 @@ def joined(lines: Iterable[Text]) -> Text:
 
 
 def labelled(label: str) -> Text:
-    """A line with its name in the gutter and nothing beside it yet."""
+    """Begin a line that has its name in the gutter and no text yet."""
     text = Text()
     text.append(f"{cropped(printable(label), GUTTER - 1):>{GUTTER - 1}} ", style="dim")
     return text
@@ -125,7 +125,7 @@ def cropped(content: str, room: int) -> str:
 
 
 def _title(subject: str, width: int) -> list[Text]:
-    """The subject with a rule beside it, broken between its parts where it is too long."""
+    """Draw the subject followed by a rule, broken between its parts if it is too long."""
     room, found = width - 5, list[str]()  # "━━ " before it, " ·" after what goes on
     for part in printable(subject).split(" · "):
         if found and cell_len(f"{found[-1]} · {part}") <= room:
@@ -149,7 +149,7 @@ def _head(report: Report, width: int) -> list[Text]:
 
 
 def item_lines(item: Item, width: int) -> list[Text]:
-    """An item alone, as lines."""
+    """Render a single item as lines."""
     match item:
         case Table():
             return _table(item, width)
@@ -187,11 +187,11 @@ def lines_of(item: Lines, width: int) -> list[Text]:
 
 
 def _table(table: Table, width: int) -> list[Text]:
-    """A line for each row; where that is too wide, without spare columns, then without bars.
+    """Draw a line for each row; if that is too wide, first without spare columns, then bars.
 
-    The last spare column goes first, and the caption names those that went. What is too wide even
-    then is folded: parts below one another, each with its first column. Few rows of many figures
-    are turned first, so that they stay beside each other.
+    The last spare column is dropped first, and the caption names those that were dropped. A table
+    that is too wide even then is folded: parts below one another, each with its first column. A
+    table of few rows and many figures is transposed first, so that the figures stay side by side.
     """
     columns, rows = table.seen("terminal")
     rows = [[_cleaned(cell) for cell in row] for row in rows]
@@ -230,7 +230,7 @@ def _is_bar(rows: Sequence[Sequence[Cell]], column: int) -> bool:
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[int]:
-    """Of each column; a bar takes at least so much that it can be told from another."""
+    """Return the width of each column; a bar gets at least the room to differ from another."""
     return [
         max(
             cell_len(column.name),
@@ -244,7 +244,7 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[i
 def _room(
     columns: Sequence[Column], rows: Sequence[Sequence[Cell]], chosen: Sequence[int], width: int
 ) -> int:
-    """What the chosen columns leave of the width; below 0 where they do not fit."""
+    """Return how much width the chosen columns leave; below 0 if they do not fit."""
     widths = _widths(columns, rows)
     return width - sum(widths[i] + len(GAP) for i in chosen) + len(GAP)
 
@@ -294,9 +294,9 @@ def _gauge(gauge: Gauge, width: int) -> Text:
 
 
 def _folded(head: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> list[Text]:
-    """A table; below one another, each with its first column, as many columns as fit.
+    """Fold a table into parts below one another, each with the first column and all that fit.
 
-    What is too wide even alone is cut.
+    A column that is too wide even alone is cut.
     """
     widths = _widths(head, rows)
     parts: list[list[int]] = []

@@ -19,7 +19,7 @@ from turngap.report.words import ms
 
 
 def tokens_words(turn: Turn) -> str | None:
-    """How fast the turn's LLM was, and why; None where the agent told nothing of it."""
+    """Say how fast the turn's LLM was, and why; None if the agent reported nothing about it."""
     first, rate, window = (turn.counts.get(name) for name in (TTFT, RATE, WINDOW))
     if first is None:
         return None
@@ -45,7 +45,7 @@ def _server_words(server_ms: Mapping[str, float]) -> str:
 
 
 def token_figures_words(figures: TokenFigures) -> str:
-    """The same over a run; first turns apart."""
+    """Say how fast a run's LLM was; first turns are kept apart."""
     parts: list[str] = []
     if figures.ttft_ms is not None:
         parts.append(f"first token p50 {ms(figures.ttft_ms)} ms")

@@ -17,18 +17,18 @@ SHORT = 300
 
 
 def turn_name(turn: Turn) -> str:
-    """Which turn this is."""
+    """Return the turn's name: its scenario, number and repeat."""
     return take_name(turn.scenario, turn.turn, turn.repeat)
 
 
 def take_name(scenario: str, number: int, repeat: int) -> str:
-    """The same of a turn that is named by its key."""
+    """Return the name of the turn that has this key."""
     repeated = f", repeat {repeat}" if repeat > 1 else ""
     return f"{printable(scenario)}, turn {number}{repeated}"
 
 
 def gap_words(turn: Turn) -> tuple[str, ...]:
-    """The turn's gap, with what it means against the budget and without; none where it has none."""
+    """Format the turn's gap, with and without its relation to the budget; empty if it has none."""
     if turn.gap_ms is None:
         return ()
     figure = f"{ms(turn.gap_ms)} ms"
@@ -40,7 +40,7 @@ def gap_words(turn: Turn) -> tuple[str, ...]:
 
 
 def why_words(turn: Turn) -> str | None:
-    """Why a turn has no gap or failed; None where there is nothing to explain."""
+    """Say why a turn has no gap or failed; None if there is nothing to explain."""
     if turn.why_no_gap is not None:
         return printable(turn.why_no_gap)
     if turn.error is not None:
@@ -51,7 +51,7 @@ def why_words(turn: Turn) -> str | None:
 
 
 def answer_words(turn: Turn) -> str | None:
-    """Whether the reply was right, and what was wrong; None where nothing was expected of it."""
+    """Say whether the reply was right, and what was wrong; None if nothing was expected."""
     answer = turn.answer
     if answer.verdict == "not_judged" and not (answer.heard and answer.why):
         return None
@@ -59,7 +59,7 @@ def answer_words(turn: Turn) -> str | None:
 
 
 def other_verdicts_words(turn: Turn) -> list[tuple[str, str]]:
-    """What was found out beside the rule on the agent's text, each by its name."""
+    """List the verdicts other than the rule on the agent's text, each with its name."""
     found: list[tuple[str, str]] = []
     if (sound := turn.transcribed) is not None:
         heard = f"“{printable(sound.heard)}”: " if sound.heard else ""
@@ -94,7 +94,7 @@ def _came_of(call: ToolCall) -> str:
 
 
 def notes_of(turn: Turn) -> list[str]:
-    """What else is worth a word: barge-in, backchannels, the agent's errors, a starved caller."""
+    """List notes on the turn: barge-in, backchannels, the agent's errors, a starved caller."""
     notes = early_words(turn)
     if OUTSIDE in turn.counts:
         notes.append("out of the recogniser's domain: the LLM was not asked")
@@ -124,14 +124,14 @@ ODD_SHOWN = 5
 
 
 def odd_words(turns: Sequence[Turn]) -> list[str]:
-    """What was odd about what the agent sent, the most frequent first, and in how many turns."""
+    """List oddities in what the agent sent, most frequent first, with the number of turns."""
     found = Counter(printable(note, SHORT) for turn in turns for note in _other_notes(turn))
     said = [f"in {n} of {turns_words(len(turns))}: {note}" for note, n in found.most_common()]
     return said[:ODD_SHOWN]
 
 
 def _other_notes(turn: Turn) -> list[str]:
-    """The remarks on a turn but for what its error says already."""
+    """Return the notes on a turn that its error does not already mention."""
     return [note for note in turn.notes if note not in (turn.error or "")]
 
 
@@ -157,7 +157,7 @@ def place_words(early: TooEarly) -> str:
 
 
 def _how_starved(pacing: PacingRecord) -> str:
-    """Which of the two was late, and by how much."""
+    """Say which of the two was late, and by how much."""
     packets, loop = pacing.late_ms_max or 0.0, pacing.loop_lag_ms_max or 0.0
     if not packets and not loop:
         return ""

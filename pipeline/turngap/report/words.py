@@ -24,7 +24,7 @@ def ms(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in whole per cent; only all is 100 and only none is 0."""
+    """Format a share in whole per cent; only all is 100 and only none is 0."""
     if 0 < share < 0.01:
         return "<1 %"
     if 0.99 < share < 1:
@@ -33,7 +33,7 @@ def percent(share: float) -> str:
 
 
 def interval(p: Percentile) -> str:
-    """The 95 % interval of a percentile, one-sided where n bounds one side only."""
+    """Format the 95 % interval of a percentile, one-sided if n bounds only one side."""
     if p.low is not None and p.high is not None:
         return f"95 % interval {ms(p.low)} to {ms(p.high)}"
     if p.low is not None:
@@ -44,14 +44,14 @@ def interval(p: Percentile) -> str:
 
 
 def percentile_words(p: Percentile) -> tuple[str, str]:
-    """A percentile as figure and remark; where there is none, a dash and the reason."""
+    """Format a percentile as figure and remark; a dash and the reason if it is missing."""
     if p.value is None:
         return "–", p.why_none or "not known"
     return f"{ms(p.value)} ms", interval(p)
 
 
 def hit_rate_words(rate: Proportion) -> tuple[str, str]:
-    """The headline as figure and interval."""
+    """Format the headline as figure and interval."""
     if rate.value is None or rate.low is None or rate.high is None:
         return "–", "no turns"
     return percent(rate.value), f"95 % interval {percent(rate.low)} to {percent(rate.high)}"
@@ -62,7 +62,7 @@ NOT_LOOKED = "nobody looked for pauses in them (turngap label does)"
 
 
 def cut_ins_words(cut_ins: CutIns) -> tuple[str, str]:
-    """The headline's other half as figure and remark: the turns that the agent cut into."""
+    """Format the turns that the agent cut into as figure and remark."""
     figure, bounds = hit_rate_words(cut_ins)
     if cut_ins.value is None:
         return figure, bounds
@@ -71,7 +71,7 @@ def cut_ins_words(cut_ins: CutIns) -> tuple[str, str]:
 
 
 def cut_in_sentence(cut_ins: CutIns | None) -> str:
-    """The same beside a gap in a sentence; None where no cut-ins were stored."""
+    """Say how many turns the agent cut into, for a sentence about a gap."""
     if cut_ins is None or cut_ins.value is None:
         return "cut-ins not known"
     recorded = recorded_words(cut_ins.n, cut_ins.recorded).strip(" ()")
@@ -80,7 +80,7 @@ def cut_in_sentence(cut_ins: CutIns | None) -> str:
 
 
 def _pauses_words(cut_ins: CutIns) -> str:
-    """How much a share of cut-ins can tell: without pauses there is little to cut into."""
+    """Say how many turns have a pause: without pauses there is little to cut into."""
     if cut_ins.paused is None:
         return ""
     if not cut_ins.paused:
@@ -90,7 +90,7 @@ def _pauses_words(cut_ins: CutIns) -> str:
 
 
 def instant(utc: str) -> str:
-    """A stored instant for reading; what is none is shown as it is."""
+    """Format a stored instant for reading; text that is not an instant is returned as it is."""
     try:
         return f"{instants.instant(utc):%Y-%m-%d %H:%M:%S} UTC"
     except ValueError:
@@ -98,7 +98,7 @@ def instant(utc: str) -> str:
 
 
 def commit(sha: str | None) -> str:
-    """A commit, shortened; `+` behind one from which files differed, a dash for none."""
+    """Shorten a commit; `+` marks one whose files differed, a dash stands for none."""
     if not sha:
         return "–"
     bare, dirty, _ = printable(sha).partition("-dirty")
@@ -111,19 +111,19 @@ def turns_words(n: int, recorded: int | None = None) -> str:
 
 
 def recorded_words(n: int, recorded: int | None) -> str:
-    """What to say behind `n` where rounds repeat fewer turns; empty where they do not."""
+    """Format the number of different turns, if rounds repeat them; else empty."""
     return "" if recorded in (None, n) else f" ({recorded} different)"
 
 
 def scenarios_words(names: Sequence[str]) -> str:
-    """The scenarios that were played: up to two by name, else one and how many more."""
+    """Name the scenarios that were played: up to two by name, else one and how many more."""
     if len(names) < 3:
         return " and ".join(map(printable, names))
     return f"{printable(names[0])} and {len(names) - 1} more scenarios"
 
 
 def stand_ins_words(stand_ins: Sequence[str]) -> str:
-    """What was not real in a measurement, and what its figures therefore do not tell."""
+    """Say what was not real in a measurement, and what its figures therefore do not show."""
     if not stand_ins:
         return ""
     about = ["another model"] if any("LLM" in name for name in stand_ins) else []
@@ -133,7 +133,7 @@ def stand_ins_words(stand_ins: Sequence[str]) -> str:
 
 
 def right_words(summary: Summary) -> tuple[str, str] | None:
-    """The share of right answers as figure and remark; None where no turn expects anything."""
+    """Format the share of right answers as figure and remark; None if none was expected."""
     right = summary.right
     left = [f"{n} not judged ({printable(why)})" for why, n in summary.not_judged.items()]
     if right.value is None:
@@ -144,7 +144,7 @@ def right_words(summary: Summary) -> tuple[str, str] | None:
 
 
 def held_out_words(known: HeldOutRecord) -> tuple[str, str]:
-    """What a model got right on dialogues that its training held out, as figure and remark."""
+    """Say how a model did on dialogues that its training held out, as figure and remark."""
     share, bounds = hit_rate_words(known.right)
     counted = f"{known.right.hits} of {turns_words(known.right.n)}"
     return share, (
@@ -178,12 +178,12 @@ def _verdicts_words(figures: Verdicts, used: JudgedWith) -> tuple[str, str]:
 
 
 def run_words(record: RunRecord) -> tuple[str, ...]:
-    """What was run and what it was run against; once where the run is named after its agent."""
+    """Name the run and its agent; once if the run is named after its agent."""
     return agent_words(record.name, record.agent)
 
 
 def agent_words(name: str, described: Mapping[str, Any]) -> tuple[str, ...]:
-    """The same of whatever has that name and was played against the agent that is described."""
+    """Name whatever has this name and was played against the agent that is described."""
     agent = described.get("stack") or described.get("url") or ""
     names = dict.fromkeys(filter(None, (printable(name), printable(str(agent)))))
     return (*(names or ("run",)), *spoken_words(described))
@@ -198,7 +198,7 @@ def spoken_words(agent: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def validity_words(record: RunRecord) -> str:
-    """Whether the run may be used, and if not, why."""
+    """Say whether the run may be used, and if not, why."""
     if record.valid:
         return "valid"
     reasons = "; ".join(map(printable, record.why_invalid)) or "no reason was stored"
@@ -206,7 +206,7 @@ def validity_words(record: RunRecord) -> str:
 
 
 def versions(record: RunRecord) -> str:
-    """Of the program, of how figures are made from events, and of the file."""
+    """Format the versions of the program, the metrics and the schema."""
     return (
         f"turngap {record.turngap_version}, metrics {record.metrics_version}, "
         f"schema {record.schema_version}"
@@ -214,7 +214,7 @@ def versions(record: RunRecord) -> str:
 
 
 def marks_words(stages: Iterable[str]) -> str:
-    """How to see stages, where an agent tells none; empty where it tells some or nobody replied."""
+    """Say how to see stages, if the agent reports none; else empty."""
     if not unmarked(stages):
         return ""
     return (
@@ -234,7 +234,7 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
 
 
 def _setting(value: Any) -> str:
-    """A setting's value for people: none of Python's own words."""
+    """Format a setting's value for people, without Python's own words."""
     if value is None:
         return "–"
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)

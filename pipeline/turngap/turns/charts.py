@@ -29,7 +29,7 @@ MEASURED, WAITING, SILENCE = DASHES[0], DASHES[1], DASHES[2]
 
 
 def curve_chart(record: TurnsRecord) -> Chart | None:
-    """The agent's points and curves, and silence alone; None where no curve has a point."""
+    """Draw the agent's points and curves, and silence alone; None if no curve has a point."""
     curves = [
         (curve, dash, name, style)
         for curve, dash, name, style in (

@@ -89,11 +89,11 @@ class Recordings:
         return len(self._number)
 
     def weights_of(self, turns: Sequence[Turn]) -> Floats:
-        """How often each turn is in each resample; in row 0 each is once."""
+        """Return how often each turn is in each resample; in row 0 each is once."""
         return self._weights[:, [self._number[turn.take[:2]] for turn in turns]]
 
     def median(self, turns: Sequence[Turn], values: Sequence[float]) -> Floats:
-        """The median in each resample; nan where it holds none of the turns."""
+        """Return the median in each resample; nan if it has none of the turns."""
         order = np.argsort(values)
         ordered = np.asarray(values, float)[order]
         upto = np.cumsum(self.weights_of(turns)[:, order], axis=1)
@@ -104,7 +104,7 @@ class Recordings:
         return np.where(total[:, 0] > 0, (halves[0] + halves[1]) / 2, np.nan)
 
     def share(self, turns: Sequence[Turn], hits: NDArray[np.bool_]) -> Floats:
-        """The share of hits (turns by points) in each resample."""
+        """Return the share of hits (turns by points) in each resample."""
         weights = self.weights_of(turns)
         with np.errstate(invalid="ignore"):
             return (weights @ hits) / weights.sum(axis=1, keepdims=True)
@@ -133,7 +133,7 @@ def measured_curve(points: Sequence[Sequence[Turn]], recordings: Recordings) -> 
 
 
 def waiting_curve(turns: Sequence[Turn], recordings: Recordings) -> CurveRecord:
-    """What the agent had been like, had it waited longer before each decision.
+    """Simulate the agent as if it had waited longer before each decision.
 
     Every gap grows by the wait. A cut-in stays one as long as the agent would still have decided
     within a pause (`outlasted_ms`). Turns that were not cut in on stay so.
@@ -156,12 +156,12 @@ def waiting_curve(turns: Sequence[Turn], recordings: Recordings) -> CurveRecord:
 
 
 def outlasted_ms(turn: Turn) -> float:
-    """How much longer the agent must have waited not to cut in on this turn, which it did.
+    """Return how much longer the agent would have had to wait not to cut in on this turn.
 
-    It decided so long into a pause; the pause, and each later one of the turn, draws it as long as
-    it lasts longer than that and the wait. An agent that does not say when it decided had done so
-    by its onset, or, where it was heard over speech, at the earliest as the pause began. No wait
-    helps against a cut-in that no labelled pause explains.
+    It decided at some instant of a pause. A wait is long enough once neither that pause nor a later
+    one of the turn lasts longer than the time to the decision plus the wait. An agent that does not
+    report when it decided had done so by its onset, or, if it was heard over speech, at the
+    earliest as the pause began. No wait helps against a cut-in that no labelled pause explains.
     """
     cut_in = heard_cut_in(turn)
     if cut_in is None or cut_in.pause is None:
@@ -175,10 +175,10 @@ def outlasted_ms(turn: Turn) -> float:
 
 
 def silence_curve(turns: Sequence[Turn], recordings: Recordings) -> CurveRecord:
-    """An agent that knows nothing but how long it has been quiet, from the labelled pauses alone.
+    """Simulate an agent that knows only how long it has been quiet, from the labelled pauses.
 
     With a hold of h it cuts in on every turn with a pause of h or more, and its gap is h: no
-    engine's time is in it.
+    engine's time is included.
     """
     known = [turn for turn in counted_turns(turns) if turn.pauses is not None]
     once = list({turn.take[:2]: turn for turn in known}.values())
@@ -213,7 +213,7 @@ def _curve_point(gap_ms: float, turns: Sequence[Turn], hits: NDArray[np.bool_]) 
 
 
 def _corners(gaps: Floats, turns: Sequence[Turn], hits: NDArray[np.bool_]) -> list[CurvePoint]:
-    """The points at which the number of cut-ins changes, and both ends."""
+    """Return the points at which the number of cut-ins changes, and both ends."""
     n = hits.sum(axis=0)
     ends = {0, len(gaps) - 1}
     changes = np.flatnonzero(np.diff(n)).tolist()
@@ -224,7 +224,7 @@ def _corners(gaps: Floats, turns: Sequence[Turn], hits: NDArray[np.bool_]) -> li
 def _curve(
     turns: int, points: Sequence[CurvePoint], sampled: _Sampled, recorded: int
 ) -> CurveRecord:
-    """The curve of so many turns, which are takes of `recorded` recorded ones."""
+    """Build the curve of `turns` turns, which are takes of `recorded` recorded ones."""
     rows = [
         (gaps[order], shares[order])
         for gaps, shares in zip(sampled.gaps, sampled.shares, strict=True)
@@ -240,7 +240,7 @@ def _curve(
 
 
 def _gap_at(gaps: Floats, shares: Floats) -> float:
-    """The gap at which the share has come down to `SHARE`; infinite where it never is, or was."""
+    """Find the gap at which the share falls to `SHARE`: inf if never, -inf if it begins below."""
     low = np.flatnonzero(shares <= SHARE)
     if not len(low):
         return inf
@@ -259,7 +259,7 @@ def _why_no_gap(gaps: Floats, shares: Floats) -> str:
 
 
 def _share_at(gaps: Floats, shares: Floats) -> float:
-    """The share at a gap of `GAP_MS`; infinite where the curve does not reach there."""
+    """Find the share at a gap of `GAP_MS`; infinite if the curve does not reach it."""
     if not len(gaps) or gaps[0] > GAP_MS:
         return inf
     return -inf if gaps[-1] < GAP_MS else float(np.interp(GAP_MS, gaps, shares))
@@ -274,7 +274,7 @@ def _why_no_share(gaps: Floats, _: Floats) -> str:
 
 
 def _reading(values: Sequence[float], why_none: str, enough: bool) -> Reading:
-    """What was seen, with the interval of the resamples."""
+    """Build a reading from the observed value, with the interval of the resamples."""
     seen, resampled = values[0], sorted(value for value in values[1:] if not isnan(value))
     if not isfinite(seen):
         return Reading(value=None, why_none=why_none)

@@ -28,7 +28,7 @@ def read_turns(folder: Path) -> tuple[TurnsRecord, list[Run]]:
 
 
 def turns_json(record: TurnsRecord, folder: Path) -> dict[str, Any]:
-    """What `--json` prints. Scripts rely on its keys: more may come, none goes."""
+    """Build the output of `--json`. Scripts rely on its keys: keys may be added, none removed."""
     return {"path": str(folder), "valid": record.valid, **record.model_dump(mode="json")}
 
 

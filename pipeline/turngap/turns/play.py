@@ -85,7 +85,7 @@ class TurnsPlan(PlayPlan):
 
 
 def parse_vary(text: str) -> tuple[str, list[str]]:
-    """A setting and its values from `TABLE.KEY=V1,V2,…`.
+    """Parse a setting and its values from `TABLE.KEY=V1,V2,…`.
 
     Raises:
         InputError: it is not of that form.
@@ -202,6 +202,6 @@ def _record(
 
 
 def _most_patient(points: Sequence[PointRecord], runs: Sequence[Run]) -> tuple[Turn, ...]:
-    """The turns of the point with the longest median gap."""
+    """Return the turns of the point with the longest median gap."""
     gaps = [point.gap_ms.value or 0.0 for point in points]
     return runs[gaps.index(max(gaps))].turns

@@ -111,7 +111,7 @@ class TurnsRecord(Document):
 
     @property
     def valid(self) -> bool:
-        """Whether the figures of every point can be used."""
+        """Return whether the figures of every point can be used."""
         return self.failure is None and all(point.valid for point in self.points)
 
     @model_validator(mode="after")

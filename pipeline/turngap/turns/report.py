@@ -39,17 +39,17 @@ NAMED = 12
 
 
 def turns_block(record: TurnsRecord, runs: Sequence[Run], width: int) -> Text:
-    """The curve on a terminal."""
+    """Render the curve for a terminal."""
     return terminal.block(turns_report(record, runs), width)
 
 
 def turns_svg(record: TurnsRecord, runs: Sequence[Run], name: str) -> str:
-    """A picture of the terminal after `turngap report NAME`."""
+    """Draw the terminal after `turngap report NAME` as an SVG image."""
     return terminal.svg(name, [turns_block(record, runs, SVG_WIDTH)], SVG_WIDTH)
 
 
 def turns_report(record: TurnsRecord, runs: Sequence[Run]) -> Report:
-    """The curve: where it is read, its points, the pauses, and the turns that were cut in on."""
+    """Report where the curve is read, its points, the pauses, and the turns cut in on."""
     varied = "" if record.setting is None else f" over {printable(record.setting)}"
     warnings = [f"ended early: {record.failure}"] if record.failure else []
     warnings += [

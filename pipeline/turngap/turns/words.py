@@ -54,33 +54,33 @@ ASSUMPTIONS = (
 
 
 def point_name(record: TurnsRecord, point: PointRecord) -> str:
-    """What tells a point from the others."""
+    """Return the name that tells a point from the others."""
     name = record.agent if point.value is None else point.value
     return printable(name) + ("" if point.valid else " (invalid)")
 
 
 def values_by_gap(record: TurnsRecord) -> list[str]:
-    """The values behind the points of the measured curve, in its order."""
+    """Return the values behind the points of the measured curve, in its order."""
     known = [(p.gap_ms.value, p.value or "") for p in record.points if p.gap_ms.value is not None]
     return [printable(value) for _, value in sorted(known, key=lambda one: one[0])]
 
 
 def figure(p: Percentile) -> str:
-    """A percentile in ms with its interval, in a cell."""
+    """Format a percentile in ms with its interval, for a cell."""
     if p.value is None:
         return "–"
     return words.ms(p.value) + _between(p.low, p.high, words.ms)
 
 
 def share(p: Proportion | None) -> str:
-    """A count of turns with its share and interval, in a cell."""
+    """Format a count of turns with its share and interval, for a cell."""
     if p is None or p.value is None:
         return "–"
     return f"{p.hits} of {p.n}, {percent(p.value)}" + _between(p.low, p.high, percent)
 
 
 def percent(value: float) -> str:
-    """A share with a tenth where it is small: 5 % is what curves are read at."""
+    """Format a share, with a tenth if it is small: curves are read at 5 %."""
     return f"{value * 100:.1f} %" if 0 < value < 0.1 else words.percent(value)
 
 
@@ -91,21 +91,21 @@ def _between(low: float | None, high: float | None, how: object) -> str:
 
 
 def at_share(reading: Reading) -> str:
-    """The gap at the share, in a cell."""
+    """Format the gap at the share, for a cell."""
     if reading.value is None:
         return "–"
     return f"{words.ms(reading.value)} ms" + _between(reading.low, reading.high, words.ms)
 
 
 def at_gap(reading: Reading) -> str:
-    """The share at the gap, in a cell."""
+    """Format the share at the gap, for a cell."""
     if reading.value is None:
         return "–"
     return percent(reading.value) + _between(reading.low, reading.high, percent)
 
 
 def why_not_read(record: TurnsRecord) -> list[tuple[str, str]]:
-    """Why a curve is not read at the share or the gap, for each that is not."""
+    """List why a curve cannot be read at the share or the gap, for each that cannot."""
     found: list[tuple[str, str]] = []
     for label, (_, curve) in zip(("measured", "waiting", "silence"), curves(record), strict=True):
         if curve.why_none is not None:
@@ -121,12 +121,12 @@ def why_not_read(record: TurnsRecord) -> list[tuple[str, str]]:
 
 
 def curves(record: TurnsRecord) -> list[tuple[str, CurveRecord]]:
-    """The curves by name, the agent's own first."""
+    """List the curves by name, the agent's own first."""
     return [(MEASURED, record.measured), (WAITING, record.waiting), (SILENCE, record.silence)]
 
 
 def spoken(name: str, curve: CurveRecord) -> str:
-    """A curve for a screen reader."""
+    """Describe a curve for a screen reader."""
     first, last = curve.points[0], curve.points[-1]
     ends = f"{percent(first.cut_ins)} cut-ins at {words.ms(first.gap_ms)} ms"
     if first != last:
@@ -135,7 +135,7 @@ def spoken(name: str, curve: CurveRecord) -> str:
 
 
 def length(row: PausesOfLength) -> str:
-    """The lengths of a row of pauses."""
+    """Format the lengths of a row of pauses."""
     if row.to_ms is None:
         return f"{row.from_ms:.0f} ms and more"
     return (
@@ -144,7 +144,7 @@ def length(row: PausesOfLength) -> str:
 
 
 def unexplained(runs: Sequence[Run]) -> str:
-    """How many cut-ins no labelled pause explains; empty without any."""
+    """Say how many cut-ins no labelled pause explains; empty if none."""
     labelled = [turn for run in runs for turn in run.turns if turn.pauses is not None]
     found = [cut_in for turn in labelled if (cut_in := heard_cut_in(turn)) is not None]
     n = sum(cut_in.pause is None for cut_in in found)
@@ -152,7 +152,7 @@ def unexplained(runs: Sequence[Run]) -> str:
 
 
 def labelled(record: TurnsRecord) -> str:
-    """In how many recorded turns somebody looked for pauses."""
+    """Say how many of the recorded turns are labelled with their pauses."""
     if record.labelled == record.recorded:
         return f"labelled in all {record.recorded} recorded turns"
     how = "; `turngap label FILE` finds those of the others" if record.labelled else ""

@@ -24,7 +24,7 @@ class Clip:
         return len(self.pcm) * 1000 / self.rate
 
     def at_rate(self, rate: int) -> Pcm:
-        """The samples at `rate` Hz, resampled once where it differs."""
+        """Return the samples at `rate` Hz, resampled once if it differs."""
         if rate == self.rate:
             return self.pcm
         import soxr

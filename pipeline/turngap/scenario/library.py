@@ -41,7 +41,7 @@ class LoadedScenario:
     voice: str | None = None
 
     def content_hash(self) -> str:
-        """Of the file and every recording: baselines compare only where all of it is the same."""
+        """Hash the file and every recording: baselines are comparable only if all are the same."""
         digest = hashlib.sha256(self.path.read_bytes())
         for name in sorted(self.clips):
             digest.update(self.clips[name].pcm.tobytes())
@@ -49,12 +49,12 @@ class LoadedScenario:
 
 
 def content_hashes(scenarios: Iterable[LoadedScenario]) -> dict[str, str]:
-    """The content hash of each scenario, by its name."""
+    """Map each scenario's name to its content hash."""
     return {loaded.scenario.name: loaded.content_hash() for loaded in scenarios}
 
 
 def library_dir(explicit: Path | None = None) -> Path:
-    """The scenario library: an explicit path, then `./scenarios`, then the one that ships.
+    """Find the scenario library: an explicit path, then `./scenarios`, then the shipped one.
 
     Raises:
         InputError: the explicit path does not exist, or no library is found.
@@ -87,7 +87,7 @@ def _shipped() -> tuple[Path, Path]:
 
 
 def library_for(names: Sequence[str], explicit: Path | None = None) -> Path:
-    """The library to play `names` from: where all of them are files of one folder, that folder.
+    """Find the library of `names`: the folder of the files, if all are files of one folder.
 
     Raises:
         InputError: as `library_dir`.
@@ -117,12 +117,12 @@ def require_inside(library: Path, paths: Iterable[Path]) -> None:
 
 
 def library_paths(library: Path) -> list[Path]:
-    """The files of every scenario of the library."""
+    """List the files of every scenario in the library."""
     return [p for p in sorted(library.iterdir()) if p.suffix in SUFFIXES]
 
 
 def scenario_paths(library: Path, names: Sequence[str] = (), tag: str | None = None) -> list[Path]:
-    """The files of the named scenarios, of those with a tag, or of the whole library but extras.
+    """List the files of the named scenarios, of those with a tag, or of all except extras.
 
     A name is a scenario's name in `library` or a path to a file.
 
@@ -148,7 +148,7 @@ def scenario_paths(library: Path, names: Sequence[str] = (), tag: str | None = N
 
 
 def none_in(library: Path) -> InputError:
-    """That a folder holds no scenario at all."""
+    """Build the "no scenarios found" error."""
     return InputError(
         "library.empty",
         f"no scenario in {library}: no *.yaml file",
@@ -206,7 +206,7 @@ def _said(scenario: Scenario) -> Iterator[tuple[tuple[str | int, ...], Recorded]
 
 
 def _spoken(loaded: LoadedScenario, tree: CommentedMap) -> LoadedScenario:
-    """The scenario with a recording of every text that has none, named by its numbers: 2, 2-1."""
+    """Record every text of the scenario that has no clip, named by its numbers: 2, 2-1."""
     from turngap.scenario.spoken import Voice
 
     path, clips = loaded.path, dict(loaded.clips)
@@ -255,7 +255,7 @@ def load_scenarios(paths: Iterable[Path]) -> list[LoadedScenario]:
 def chosen(
     agent: str, names: Sequence[str] = (), tag: str | None = None, library: Path | None = None
 ) -> tuple[Path, list[LoadedScenario]]:
-    """The library, and what is to be played of it against `agent`.
+    """Find the library, and load the scenarios to play against `agent`.
 
     Raises:
         InputError: there is no such scenario, or an agent of ours would not know its words.

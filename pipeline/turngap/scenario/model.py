@@ -203,7 +203,7 @@ class Recorded(_Strict):
 
     @property
     def is_sound(self) -> bool:
-        """Whether `say` names a sound without words, in square brackets, as "[cough]"."""
+        """Return whether `say` names a sound without words, in square brackets, as "[cough]"."""
         return self.say.startswith("[") and self.say.endswith("]")
 
     @model_validator(mode="after")

@@ -99,7 +99,7 @@ def _located(path: Path, tree: CommentedMap, error: ValidationError) -> InputErr
 
 
 def _reason(problem: ErrorDetails) -> str:
-    """What is wrong and what is allowed, with the keys that a scenario has at this place."""
+    """Describe what is wrong and what is allowed, with a scenario's keys at this place."""
     loc = problem["loc"]
     match problem["type"]:
         case "extra_forbidden":
@@ -113,7 +113,7 @@ def _reason(problem: ErrorDetails) -> str:
 
 
 def _model_at(loc: Sequence[str | int]) -> Any:
-    """The model that the keys at `loc` belong to, found by walking the annotations."""
+    """Find the model that the keys at `loc` belong to, by walking the annotations."""
     model: Any = Scenario
     for key in loc:
         if isinstance(key, int):

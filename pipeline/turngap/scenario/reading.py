@@ -39,7 +39,7 @@ DIGITAL_SILENCE_MS = 30
 
 
 def digital_silence(pcm: Pcm, rate: int) -> Bools:
-    """Which samples lie in a stretch of digital silence: no two samples differ by more than 2."""
+    """Mark the samples in a stretch of digital silence: no two differ by more than 2."""
     size = max(1, rate * DIGITAL_SILENCE_MS // 1000)
     wide = pcm.astype(np.int32)
     still = _highest(wide, size) + _highest(-wide, size) <= 2

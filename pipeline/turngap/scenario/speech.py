@@ -167,7 +167,7 @@ class _Sound:
 
     @property
     def knows_noise(self) -> bool:
-        """Whether 50 ms without speech tell how loud the noise is."""
+        """Return whether there are 50 ms without speech, enough to know how loud the noise is."""
         return int(self._quiet.sum()) * STEP_MS >= 50
 
     @property

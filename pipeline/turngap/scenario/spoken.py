@@ -67,7 +67,7 @@ class Voice:
 
     @classmethod
     def of(cls, asked: str | None) -> "Voice":
-        """The voice that is asked for, or the first that is installed.
+        """Return the voice with this name, or the first that is installed.
 
         Raises:
             InputError: there is no such voice, or none at all, with what installs one.
@@ -106,7 +106,7 @@ class Voice:
         return _take(_cut(_levelled(pcm), rate, bounds), rate, seed=zlib.crc32(text.encode()))
 
     def _spoken(self, text: str) -> tuple[Pcm, int]:
-        """What the voice makes of a text, from the cache if it ever did."""
+        """Synthesise a text with the voice, or take it from the cache."""
         file = cache() / f"{self._key(text)}.flac"
         if file.is_file():
             with suppress(InputError):  # what cannot be read is spoken again
@@ -128,7 +128,7 @@ class Voice:
 
 
 def cache() -> Path:
-    """The folder in which spoken texts are kept."""
+    """Return the folder in which spoken texts are kept."""
     root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(root).expanduser() / "turngap" / "spoken"
 
@@ -149,12 +149,12 @@ def _that_speak() -> list[BackendSpec]:
 
 
 def _missing(spec: BackendSpec) -> list[str]:
-    """What installs what the voice lacks."""
+    """List the remedies that install what the voice lacks."""
     return list(dict.fromkeys(need.remedy for need in spec.speaks_with if not need.met()))
 
 
 def _first() -> Voice:
-    """The first voice, by name, that speaks without anything being fetched."""
+    """Find the first voice, by name, that can speak without a download."""
     for spec in _that_speak():
         with suppress(TurngapError):  # an engine without a voice of its own
             settings = spec.settings({})
@@ -173,13 +173,13 @@ def _first() -> Voice:
 
 
 def _levelled(pcm: Pcm) -> Pcm:
-    """The samples with their peak at `PEAK_DBFS`; silence stays silence."""
+    """Scale the samples so that their peak is at `PEAK_DBFS`; silence stays silence."""
     peak = float(np.abs(pcm.astype(np.int32)).max(initial=0))
     return np.rint(pcm * (dbfs_to_amplitude(PEAK_DBFS) / max(peak, 1.0))).astype(np.int16)
 
 
 def _cut(pcm: Pcm, rate: int, bounds: SpeechBounds) -> Pcm:
-    """The samples with `LEAD_MS` of silence before the speech and `TAIL_MS` after it."""
+    """Cut the samples to `LEAD_MS` of silence before the speech and `TAIL_MS` after it."""
     first, last = (round(ms * rate / 1000) for ms in (bounds.start_ms, bounds.end_ms))
     lead, tail = (round(ms * rate / 1000) for ms in (LEAD_MS, TAIL_MS))
     padded = np.pad(pcm, (lead, tail))

@@ -8,7 +8,7 @@ from turngap.report import words
 
 
 def answer(record: ComparisonRecord) -> str:
-    """Which backend to take for a question of one turn; or why none can be named."""
+    """Say which backend to take for a question of one turn, or why none can be named."""
     known = [b for b in record.backends if b.gap_ms["p50"].value is not None and b.correct.n]
     if len(known) < 2:
         return (
@@ -38,7 +38,7 @@ def answer(record: ComparisonRecord) -> str:
 
 
 def _cuts_in_more(record: ComparisonRecord, one: BackendRecord, other: BackendRecord) -> bool:
-    """Whether the one cuts in more often than the other, beyond chance."""
+    """Return whether the one cuts in more often than the other, beyond chance."""
     pair = next(p for p in record.pairs if {p.one, p.other} == {one.name, other.name})
     if pair.cut_ins is None:
         return False
@@ -47,7 +47,7 @@ def _cuts_in_more(record: ComparisonRecord, one: BackendRecord, other: BackendRe
 
 
 def _one_for_each(record: ComparisonRecord, quick: BackendRecord, right: BackendRecord) -> str:
-    """The sentence where one backend is the quickest and another is right the most often."""
+    """Write the sentence for the case that one backend is quickest and another most often right."""
     pair = next(p for p in record.pairs if {p.one, p.other} == {quick.name, right.name})
     quicker, more_right = told_apart(pair.gap_ms), told_apart(pair.right)
     names = printable(quick.name), printable(right.name)
@@ -77,7 +77,7 @@ def _one_for_each(record: ComparisonRecord, quick: BackendRecord, right: Backend
 def _one_for_both(
     record: ComparisonRecord, best: BackendRecord, others: list[BackendRecord]
 ) -> str:
-    """The sentence where the quickest backend is also right at least as often as any other."""
+    """Write the sentence for the case that the quickest backend is also right as often as any."""
     pairs = [p for p in record.pairs if best.name in (p.one, p.other)]
     told = [p for p in pairs if told_apart(p.gap_ms) or told_apart(p.right)]
     name = printable(best.name)
@@ -99,7 +99,7 @@ def _percent(backend: BackendRecord) -> str:
 
 
 def _n(n: int, recorded: int | None) -> int:
-    """What an interval rests on: rounds of the same recorded turns tell little more than one."""
+    """Return the n that an interval is based on: rounds of the same turns add little."""
     return n if recorded is None else recorded
 
 

@@ -50,7 +50,7 @@ def success(right: float, turns: int) -> float:
 
 
 def expected_turns(right: float, turns: int, retry: Retry) -> float:
-    """Turns that are taken in the mean until a task of `turns` is done; infinite where it never is.
+    """Return the expected number of turns until a task of `turns` is done; infinite if never.
 
     A turn that is taken again has the same chance as before, whatever went wrong.
     """
@@ -114,7 +114,7 @@ class Crossing:
 
 
 def crossing(right: LogRatio, cost: LogRatio, *, longest: int = LONGEST) -> Crossing:
-    """The shortest task at which the follower costs less than the leader: 1 if it does so at once.
+    """Find the shortest task at which the follower costs less than the leader.
 
     A task that begins anew after every failure, noticed at its end, costs n turns by the
     probability p to the n of getting through. So the follower, `cost` times as dear a turn and

@@ -102,7 +102,7 @@ def _up(share: float) -> float:
 
 
 def tasks(record: ComparisonRecord) -> list[Chart]:
-    """A task of several turns in time and in price, as far as the figures bear it out."""
+    """Draw a task of several turns in time and in price, as far as the figures support it."""
     time = _task(record, "time", lambda b, n: _cost(b, n, in_time=True), words.seconds)
     price = _task(record, "price", lambda b, n: _cost(b, n, in_time=False), words.dollars)
     return [chart for chart in (time, price) if chart is not None]

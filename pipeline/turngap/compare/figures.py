@@ -73,7 +73,7 @@ UsdPerMillion = tuple[float, float]
 def backend_figures(
     name: str, turns: Sequence[Turn], price: UsdPerMillion | None, **about: Any
 ) -> BackendRecord:
-    """What one backend did over its turns; `about` are the record's other fields."""
+    """Summarise one backend over its turns; `about` holds the record's other fields."""
     summary = summarise(turns)
     counted = counted_turns(turns)
     gaps = summary.gap_ms
@@ -131,16 +131,16 @@ def first_answer_ms(turn: Turn) -> float | None:
 
 
 def first_answer(turns: Sequence[Turn]) -> Percentile:
-    """The median of it, ms, over the turns that have it."""
+    """Return the median time to the first answer, in ms, over the turns that have one."""
     firsts = [(t.take, ms) for t in turns if (ms := first_answer_ms(t)) is not None]
     return percentile_of([ms for _, ms in firsts], [take for take, _ in firsts], 0.5)
 
 
 def turn_usd(turn: Turn, price: UsdPerMillion | None) -> float | str:
-    """What a turn's tokens cost, or why that is not known.
+    """Return the price of a turn's tokens, or why it is not known.
 
-    All that was asked for it is paid for: answers that became void, those that the service never
-    told the tokens of too (as estimated), and the prompts that were read ahead, for one token each.
+    Every request counts: answers that became void, those for which the service never reported
+    tokens (as estimated), and the prompts that were read ahead, for one token each.
     """
     if "combined_requests" in turn.counts:
         if turn.counts.get("combined_unpriced_tokens", 0):
@@ -155,9 +155,9 @@ def turn_usd(turn: Turn, price: UsdPerMillion | None) -> float | str:
 
 
 def price_of(turns: Sequence[Turn], price: UsdPerMillion | None) -> PriceRecord:
-    """The mean price of a turn, and of a right answer: what all turns cost by those judged right.
+    """Compute the mean price of a turn, and the price of all turns per right answer.
 
-    A price that some of the turns lack is none.
+    If some of the turns have no price, neither is known.
     """
     # A turn in which the agent was never asked, as one that it slept through, used no tokens.
     asked = [t for t in turns if t.outcome not in SILENT or t.counts]
@@ -178,7 +178,7 @@ def price_of(turns: Sequence[Turn], price: UsdPerMillion | None) -> PriceRecord:
 
 
 def chain_of(backends: Sequence[BackendRecord]) -> tuple[ChainRecord, ...]:
-    """A task of several turns with each backend whose answers were judged."""
+    """Estimate a task of several turns with each backend whose answers were judged."""
     return tuple(
         ChainRecord(
             name=backend.name,
@@ -260,7 +260,7 @@ def _median_apart(pairs: Pairs[float]) -> Percentile:
 
 
 def _apart_by(pairs: Pairs[bool], why_none: str) -> Percentile:
-    """The difference of two shares with its interval; None without a pair, for this reason."""
+    """Return the difference of two shares with its interval; None, with the reason, if no pair."""
     found = difference(pairs)
     return Percentile(None, why_none=why_none) if found is None else Percentile(*found)
 
@@ -282,7 +282,7 @@ def crossings(sides: Sequence[Side]) -> list[CrossingRecord]:
 
 
 def _refused(one: Side, other: Side) -> str | None:
-    """Why the caller's lateness forbids to compare the two; None where it does not."""
+    """Return why the caller's lateness makes the two incomparable; None if it does not."""
     turns, others = counted_turns(one.turns), counted_turns(other.turns)
     return starvation_between(turns, others).why_not(other.name, one.name)
 
@@ -322,7 +322,7 @@ def _crossing(one: Side, other: Side, what: Literal["time", "price"]) -> Crossin
 
 
 def _price_ratio(one: Side, other: Side) -> LogRatio | None:
-    """How many times as dear the one's turns are; None where the price of a turn is not known."""
+    """Return the price of the one's turns relative to the other's; None if either is unknown."""
     if any(price_of(counted_turns(s.turns), s.price).usd_per_turn is None for s in (one, other)):
         return None
 

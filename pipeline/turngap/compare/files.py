@@ -36,7 +36,7 @@ def read_runs(record: ComparisonRecord, folder: Path) -> list[Run]:
 
 
 def comparison_json(record: ComparisonRecord, folder: Path) -> dict[str, Any]:
-    """What `--json` prints. Scripts rely on its keys: more may come, none goes."""
+    """Build the output of `--json`. Scripts rely on its keys: keys may be added, none removed."""
     document = record.model_dump(mode="json")
     for backend, stored in zip(document["backends"], record.backends, strict=True):
         backend["cut_ins"] = stored.cut_ins and stored.cut_ins.as_json()

@@ -120,7 +120,7 @@ class ComparePlan(PlayPlan):
         return dataclasses.replace(self.choice, backends=backends, sets=sets)
 
     def price(self, contender: BackendChoice) -> UsdPerMillion | None:
-        """What a million tokens of it cost, if known."""
+        """Return the contender's price per million tokens; None if it is not known."""
         if contender.name in self.prices:
             return self.prices[contender.name]
         price = find("llm", contender.backend).price
@@ -128,7 +128,7 @@ class ComparePlan(PlayPlan):
 
 
 def parse_price(text: str) -> tuple[str, UsdPerMillion]:
-    """A price from `NAME=IN,OUT`, US dollars per million tokens.
+    """Parse a price from `NAME=IN,OUT`, US dollars per million tokens.
 
     Raises:
         InputError: it is not of that form.

@@ -160,7 +160,7 @@ class ComparisonRecord(Document):
 
     @property
     def valid(self) -> bool:
-        """Whether the figures of every backend can be used."""
+        """Return whether the figures of every backend can be used."""
         return self.failure is None and all(backend.valid for backend in self.backends)
 
     @property
@@ -170,5 +170,5 @@ class ComparisonRecord(Document):
 
     @property
     def starved_ms(self) -> float:
-        """How late the caller might be before a turn counted as starved."""
+        """Return how late the caller may be before a turn counts as starved."""
         return self.settings.get("starved_ms", STARVED_MS)

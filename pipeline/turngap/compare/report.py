@@ -25,17 +25,17 @@ FEW = 3
 
 
 def comparison_block(record: ComparisonRecord, width: int) -> Text:
-    """The comparison on a terminal."""
+    """Render the comparison for a terminal."""
     return terminal.block(comparison_report(record), width)
 
 
 def comparison_svg(record: ComparisonRecord, name: str) -> str:
-    """A picture of the terminal after `turngap report NAME`."""
+    """Draw the terminal after `turngap report NAME` as an SVG image."""
     return terminal.svg(name, [comparison_block(record, SVG_WIDTH)], SVG_WIDTH)
 
 
 def comparison_report(record: ComparisonRecord) -> Report:
-    """The comparison; the answer stands first, and last what would make it surer."""
+    """Report the comparison: the answer first, and last what would make it more certain."""
     record = _with_simulated_names(record)
     names = ", ".join(backend.name for backend in record.backends)
     about = [names + f" on {report_words.scenarios_words(record.scenarios)}"]
@@ -84,7 +84,7 @@ def _with_simulated_names(record: ComparisonRecord) -> ComparisonRecord:
 
 
 def _held_out(record: ComparisonRecord) -> Lines:
-    """What is known of the backends' models beside this comparison, each model once."""
+    """List the held-out figures of the backends' models, each model once."""
     known = {h.model: h for backend in record.backends for h in backend.held_out}
     said = (
         f"{share}, {remark}" for share, remark in map(report_words.held_out_words, known.values())

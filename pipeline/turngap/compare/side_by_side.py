@@ -38,7 +38,7 @@ class Pairs(Generic[Value]):
 
     @property
     def turns(self) -> tuple[Hashable, ...]:
-        """Of each take, the recorded turn; rounds are takes of the same ones."""
+        """Return the recorded turn of each take; rounds are takes of the same turns."""
         return tuple((scenario, turn) for scenario, turn, _ in self.takes)
 
     @property
@@ -47,12 +47,12 @@ class Pairs(Generic[Value]):
 
 
 def taken(turns: Sequence[Turn], value: Callable[[Turn], Value | None]) -> dict[Take, Value]:
-    """The value of each take that has one."""
+    """Map each take to its value, leaving out takes that have none."""
     return {turn.take: found for turn in turns if (found := value(turn)) is not None}
 
 
 def paired(one: Mapping[Take, Value], other: Mapping[Take, Value]) -> Pairs[Value]:
-    """The takes of the same turn in the same round that both have."""
+    """Pair the takes of the same turn in the same round that both have."""
     both = [take for take in one if take in other]
     return Pairs(
         takes=tuple(both),
@@ -72,7 +72,7 @@ class Doubt(Generic[Value]):
     at_best: Callable[[Turn], Value | None]
 
     def ends(self, turns: Sequence[Turn], others: Sequence[Turn]) -> "tuple[Pairs[Value], ...]":
-        """As read first; then each of the two at its best beside the other as read."""
+        """Pair the turns as read; then each side at its best with the other as read."""
         mine, its = taken(turns, self.read), taken(others, self.read)
         return (
             paired(mine, its),
@@ -101,7 +101,7 @@ RIGHT: Doubt[bool] = Doubt(
 
 
 def starvation_between(turns: Sequence[Turn], others: Sequence[Turn]) -> Starvation:
-    """How late the caller was beside the one, as the candidate, and beside the other."""
+    """Compare the caller's lateness between the candidate's turns and the reference's."""
     both = paired(taken(turns, reading_of), taken(others, reading_of))
     pairs = [
         Pair(take, reference=its, candidate=mine)
@@ -112,7 +112,7 @@ def starvation_between(turns: Sequence[Turn], others: Sequence[Turn]) -> Starvat
 
 
 def hull(found: Sequence[Percentile]) -> Percentile:
-    """The first of them, with an interval that holds whichever of them is true."""
+    """Return the first percentile, with an interval that covers all of them."""
     lows, highs = [f.low for f in found], [f.high for f in found]
     return Percentile(
         found[0].value,
@@ -123,7 +123,7 @@ def hull(found: Sequence[Percentile]) -> Percentile:
 
 
 def ratio_hull(found: Sequence[LogRatio | None]) -> LogRatio | None:
-    """As `hull`; None where the first is."""
+    """Return the first ratio, with an interval that covers all of them; None if the first is."""
     known = [ratio for ratio in found if ratio is not None]
     if found[0] is None:
         return None
@@ -131,17 +131,17 @@ def ratio_hull(found: Sequence[LogRatio | None]) -> LogRatio | None:
 
 
 def told_apart(figure: Percentile) -> bool:
-    """Whether a difference is beyond chance: its interval leaves out 0."""
+    """Return whether a difference is beyond chance: its interval excludes 0."""
     return (figure.low is not None and figure.low > 0) or (
         figure.high is not None and figure.high < 0
     )
 
 
 def difference(pairs: Pairs[bool]) -> tuple[float, float, float] | None:
-    """The one's share less the other's, with a 95 % interval; None without a pair.
+    """Subtract the other's share from the one's, with a 95 % interval; None without a pair.
 
-    Wilson's limits of each share and how often the two are right together (Newcombe 1998, method
-    10), which never makes an interval of no width of a few turns.
+    The interval combines Wilson's limits of each share with how often the two are right together
+    (Newcombe 1998, method 10). It has a width above 0 even for a few turns.
     """
     if not pairs:
         return None
@@ -153,10 +153,10 @@ def difference(pairs: Pairs[bool]) -> tuple[float, float, float] | None:
 
 
 def right_ratio(pairs: Pairs[bool]) -> LogRatio | None:
-    """How many times as often the one is right as the other; None without a pair.
+    """Compute the ratio of the one's share of right answers to the other's; None without a pair.
 
-    The interval as in `difference`, of the logarithms. Where one of them was never right it is the
-    one that takes both at the ends of their own.
+    The interval is as in `difference`, of the logarithms. If one of them was never right, the
+    interval takes both at the ends of their own.
     """
     if not pairs:
         return None
@@ -171,10 +171,10 @@ def right_ratio(pairs: Pairs[bool]) -> LogRatio | None:
 
 
 def mean_ratio(pairs: Pairs[float]) -> LogRatio | None:
-    """The one's mean by the other's, of what is never less than 0; None without a pair.
+    """Divide the one's mean by the other's, of values that are never negative.
 
-    The interval is Student's, of the linearised ratio over the recorded turns (over the takes where
-    all are of one turn); of a single one nothing is known.
+    Return None without a pair. The interval is Student's, of the linearised ratio over the recorded
+    turns (over the takes if all are of one turn); a single one gives no interval.
     """
     if not pairs:
         return None
@@ -196,7 +196,7 @@ def mean_ratio(pairs: Pairs[float]) -> LogRatio | None:
 
 
 def inverse(ratio: LogRatio) -> LogRatio:
-    """The other by the one."""
+    """Return the ratio of the other to the one."""
     return LogRatio(-ratio.value, -ratio.high, -ratio.low)
 
 

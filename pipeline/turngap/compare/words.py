@@ -32,7 +32,7 @@ MOST_UNSURE = 10.0
 
 
 def head(record: ComparisonRecord) -> tuple[str, ...]:
-    """The table's head; where a judge was asked, it says whose verdict each share is."""
+    """Return the table's head; if a judge was used, it names the source of each share."""
     if record.judged_with is None:
         return HEAD
     verdicts = ("right by the rules", f"right by {judge_name(record.judged_with)}")
@@ -40,7 +40,7 @@ def head(record: ComparisonRecord) -> tuple[str, ...]:
 
 
 def rows(record: ComparisonRecord) -> list[tuple[str, ...]]:
-    """The table of backends, a row each, as `head` has it."""
+    """Build the table of backends, one row each, with the columns of `head`."""
     found = [row(backend) for backend in record.backends]
     if record.judged_with is None:
         return found
@@ -71,12 +71,12 @@ def row(backend: BackendRecord) -> tuple[str, ...]:
 
 
 def figure(value: Percentile) -> str:
-    """A percentile in ms."""
+    """Format a percentile in ms."""
     return "–" if value.value is None else f"{words.ms(value.value)} ms"
 
 
 def share(value: Proportion) -> str:
-    """A share with its interval."""
+    """Format a share with its interval."""
     if value.value is None or value.low is None or value.high is None:
         return "–"
     bounds = f"{words.percent(value.low)} to {words.percent(value.high)}"
@@ -84,31 +84,31 @@ def share(value: Proportion) -> str:
 
 
 def cut_ins(value: CutIns | None) -> str:
-    """The turns that the agent cut into, of how many, with the share's interval."""
+    """Format the number of turns that the agent cut into, with the share's interval."""
     if value is None or value.low is None or value.high is None:
         return "–"
     return f"{value.hits} of {value.n} ({words.percent(value.low)} to {words.percent(value.high)})"
 
 
 def right(value: Proportion) -> str:
-    """A share of right answers with its interval, and of how many."""
+    """Format a share of right answers with its interval and its n."""
     if value.value is None:
         return "–"
     return f"{share(value)} of {value.n}{words.recorded_words(value.n, value.recorded)}"
 
 
 def thousand(usd: float | None) -> str:
-    """The price of a thousand, three digits of it."""
+    """Format the price of a thousand, with three digits."""
     return "–" if usd is None else digits(usd * 1000, 3)
 
 
 def digits(value: float, most: int) -> str:
-    """So many digits of a number, and all of those before its point; never as `9.5e-05`."""
+    """Format a number with `most` significant digits, at least to its point; no exponent."""
     return f"{value:,.0f}" if value >= 10**most else f"{Decimal(f'{value:.{most}g}'):f}"
 
 
 def missing(record: ComparisonRecord) -> list[str]:
-    """Why figures are missing, and what counts for nothing; what is so of each backend, once."""
+    """List why figures are missing and what does not count; shared reasons once."""
     reasons = {backend.name: _reasons(backend) for backend in record.backends}
     shared = [
         reason
@@ -138,13 +138,13 @@ def _reasons(backend: BackendRecord) -> list[str]:
 
 
 def judge_name(used: JudgedWith) -> str:
-    """The judge, with its model where its settings name one."""
+    """Name the judge, with its model if its settings name one."""
     model = used.settings.get("model")
     return "judge " + printable(f"{used.backend} {model}" if model else used.backend)
 
 
 def judge_notes(record: ComparisonRecord) -> list[str]:
-    """How often the judge and the rules disagree, and what goes by whom; empty without a judge."""
+    """Say how often judge and rules disagree, and which figures use the rules; else empty."""
     if record.judged_with is None:
         return []
     return [
@@ -168,13 +168,13 @@ def _judged(judged: Verdicts) -> str:
 
 
 def failed(backend: BackendRecord) -> str:
-    """In how many turns the agent failed, and how it began."""
+    """Say in how many turns the agent failed, with its first error."""
     said = printable(backend.first_failure or "")
     return f"the agent failed in {backend.failed} of {backend.turns} turns, first: {said}"
 
 
 def fell_back(backend: BackendRecord) -> str:
-    """That these are not the figures of the backend as it should be."""
+    """Say in how many turns another part answered for one that failed."""
     return (
         f"a part failed in {backend.fell_back} of {backend.turns} turns, and another answered "
         "(agent.log in its run says why)"
@@ -182,7 +182,7 @@ def fell_back(backend: BackendRecord) -> str:
 
 
 def llm_words(backend: BackendRecord) -> str:
-    """Of how many turns the language model's figures are."""
+    """Say how many turns the LLM figures are based on."""
     return f"first token, tokens/s and window tokens: of {backend.llm_n} of {backend.turns} turns"
 
 
@@ -192,7 +192,7 @@ def inconclusive(found: PairRecord) -> str:
 
 
 def pair(found: PairRecord) -> str:
-    """By how much two backends differ over the same turns, and what of it a late caller leaves."""
+    """Say how two backends differ over the same turns, as far as caller lateness allows."""
     doubt = f"{INCONCLUSIVE}, {inconclusive(found)}" if found.inconclusive else ""
     if found.gap_ms.why_none == INCONCLUSIVE:
         return doubt
@@ -210,7 +210,7 @@ def pair(found: PairRecord) -> str:
 
 
 def _late(found: PairRecord) -> str:
-    """What the caller's own lateness may have added on either side, which the intervals bear."""
+    """Say what the caller's own lateness may add to either side's gap."""
     if found.caller is None:
         return ""
     mine, its = found.caller.candidate_ms, found.caller.reference_ms
@@ -231,13 +231,13 @@ def _signed(figure: Percentile, factor: float, unit: str) -> str:
 
 
 def chain_rows(record: ComparisonRecord) -> list[tuple[str, ...]]:
-    """The task's table: a row for each length, of each backend the success, time and price."""
+    """Build the task's table: one row a length, with each backend's success, time and price."""
     lengths = list(record.chain[0].success) if record.chain else []
     return [(str(n), *(chain_cell(chain, n) for chain in record.chain)) for n in lengths]
 
 
 def chain_cell(chain: ChainRecord, n: int) -> str:
-    """How likely at once, with its interval; and until it went well, how long and how dear."""
+    """Format the chance of success at once, with its interval, and the expected time and price."""
     bounds, sure = "", True
     if n in chain.success_low and n in chain.success_high:
         low, high = chain.success_low[n], chain.success_high[n]
@@ -253,18 +253,18 @@ def chain_cell(chain: ChainRecord, n: int) -> str:
 
 
 def bears_out(right: Proportion, n: int) -> bool:
-    """Whether the share of right answers is known well enough to say how long `n` turns take."""
+    """Return whether the share of right answers is precise enough for a task of `n` turns."""
     low, high = right.low or 0.0, 1.0 if right.high is None else right.high
     return high**n <= MOST_UNSURE * low**n
 
 
 def dollars(usd: float) -> str:
-    """The price of a task; beyond what anybody would pay no digit says more."""
+    """Format the price of a task; above a limit without digits."""
     return f"${digits(usd, 2)}" if usd <= MOST_USD else f"over ${MOST_USD:,}"
 
 
 def seconds(ms: float) -> str:
-    """A time for people."""
+    """Format a time for people."""
     s = ms / 1000
     if s < 60:
         return f"{s:.1f} s"
@@ -274,7 +274,7 @@ def seconds(ms: float) -> str:
 
 
 def stated(record: ComparisonRecord) -> list[CrossingRecord]:
-    """The crossings that the turns bear out.
+    """Select the crossings that the turns support.
 
     Their intervals are bounded and the two differ beyond chance, in the gap or in right answers. A
     task that neither gets done, and two that are alike, are stated too.
@@ -293,7 +293,7 @@ def stated(record: ComparisonRecord) -> list[CrossingRecord]:
 
 
 def _bounded(found: CrossingRecord) -> bool:
-    """Whether the interval says for sure that, or that never, one overtakes the other."""
+    """Return whether the interval proves that one overtakes the other, or that it never does."""
     return found.earliest is None if found.turns is None else found.latest is not None
 
 
@@ -322,12 +322,12 @@ def crossing(found: CrossingRecord) -> str:
 
 
 def at(found: CrossingRecord) -> str:
-    """The same for a label in a drawing."""
+    """Format the crossing as a label for a chart."""
     return f"{found.turns} ({found.earliest} to {found.latest})"
 
 
 def basis(record: ComparisonRecord) -> str:
-    """What it rests on."""
+    """Say what the comparison is based on."""
     scenarios = _many(len(record.scenarios), "scenario")
     return (
         f"{printable(record.agent)}, {scenarios}, {_many(record.rounds, 'round')}, in turns on "

@@ -173,7 +173,7 @@ def _curve(
     title: Callable[[LoadFigures], str],
     dash: str = "",
 ) -> tuple[list[Path], list[Dot]]:
-    """A figure over the loads, with a dot for each."""
+    """Draw a figure over the loads, with a dot for each."""
     dots = [
         Dot(
             across.x(load.calls),

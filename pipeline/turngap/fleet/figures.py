@@ -53,7 +53,7 @@ def figures(
 
 
 def hit_rate(outcome: Outcome, budget_ms: float) -> Proportion:
-    """Turns within budget of all turns.
+    """Compute the share of turns within budget.
 
     The interval is the wider of Wilson's, as if turns were independent, and that of the windows'
     hit rates (a ratio of batch means with Student's t).
@@ -111,7 +111,7 @@ def find_capacity(
 
 
 def carried(capacity: Capacity, agent: AgentCpu | None) -> Capacity:
-    """What of it the agent's machine carries: no more calls than take all of its cores."""
+    """Limit a capacity to what the agent's machine carries: calls that fill all of its cores."""
     if agent is None or capacity.held is None or capacity.held <= agent.most_calls:
         return capacity
     # 0.3 / 0.1 is a little less than 3.

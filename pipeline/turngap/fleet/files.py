@@ -190,7 +190,7 @@ _EITHER = {"str", Accelerator.__name__, Model.__name__}
 
 
 def _meant(problem: ErrorDetails) -> bool:
-    """Whether it is of what was written: of a table nobody need be told that it is no name."""
+    """Return whether the problem concerns what was written, not the other type allowed there."""
     if not problem["loc"] or problem["loc"][-1] not in _EITHER:
         return True
     return isinstance(problem["input"], Mapping) != (problem["loc"][-1] == "str")
@@ -203,7 +203,7 @@ def _at(loc: Sequence[int | str]) -> str:
 
 
 def build_fleet(described: FleetFile, context: int) -> Fleet:
-    """The fleet that is described.
+    """Build the fleet that the file describes.
 
     Args:
         described: as read.

@@ -81,7 +81,7 @@ class Fleet:
 
     @property
     def hour_usd(self) -> float | None:
-        """What all of it costs an hour; None where a pool's price is not known."""
+        """Return the price of all parts an hour; None if a pool's price is not known."""
         total = 0.0
         for pool in self.pools:
             if pool.part_hour_usd is None:
@@ -136,7 +136,7 @@ class Outcome:
 
 
 def idle_turn_ms(fleet: Fleet, workload: Workload) -> float:
-    """What the LLM takes to an opening when nobody else is there, in the mean over the samples."""
+    """Return the mean time, over the samples, that an idle LLM takes to an opening."""
     total = 0.0
     for pool in fleet.pools:
         costs = StepCosts(pool.server)
@@ -302,7 +302,7 @@ class _Run:
         return float(there_ps / (self._end_ps - self._begin_ps))
 
     def _spent(self) -> NDArray[np.float64]:
-        """Of all replicas: busy time, steps, sequences in them, prompt tokens done and spared."""
+        """Sum over the replicas: busy time, steps, sequences in them, prompt tokens done, spared."""
         each = [replica.spent for replica in self._replicas]
         return np.array(each, dtype=np.float64).sum(axis=0)
 
@@ -332,9 +332,9 @@ class _Run:
 
 
 def _calls(workload: Workload, at_once: float, rate: float, stop_ps: int, seed: int) -> Calls:
-    """Calls that are under way at first, and those that come: at random, whatever happens here.
+    """Draw the calls under way at first and those that arrive, independent of what happens.
 
-    In the mean `at_once` are under way, and `rate` come a second.
+    On average `at_once` are under way, and `rate` arrive a second.
     """
     random = np.random.default_rng([seed, 2])
     waiting = int(random.poisson(at_once))

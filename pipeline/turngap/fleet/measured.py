@@ -62,7 +62,7 @@ class _Reply:
 
 
 def _why_unusable(turn: Turn, reply: _Reply | None) -> str | None:
-    """The first reason why a turn tells nothing."""
+    """Return the first reason why a turn cannot be used."""
     names = turn.stage_ms
     unexplained_ms = names.get(UNATTRIBUTED, 0.0)
     missing = [name for name in OF_LLM if name not in names]
@@ -99,7 +99,7 @@ def _sample(turn: Turn, reply: _Reply, tokens_per_word: float) -> TurnSample:
 
 
 def _reply(turn: Turn) -> _Reply | None:
-    """How many tokens it had, how many of them were out when the TTS was asked, how it sounded."""
+    """Read a reply's tokens, how many of them were out at the TTS request, and its sound."""
     marks = {mark.name: mark.at_ns for mark in turn.marks}
     if not {"agent_onset", "tts_request"} <= marks.keys():
         return None

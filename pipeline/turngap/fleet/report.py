@@ -54,12 +54,12 @@ def read_simulation(folder: Path) -> SimulationRecord:
 
 
 def simulation_block(record: SimulationRecord, width: int) -> Text:
-    """The simulation on a terminal."""
+    """Render the simulation for a terminal."""
     return terminal.block(simulation_report(record), width)
 
 
 def simulation_svg(record: SimulationRecord, name: str) -> str:
-    """A picture of the terminal after `turngap report NAME`."""
+    """Draw the terminal after `turngap report NAME` as an SVG image."""
     return terminal.svg(name, [simulation_block(record, SVG_WIDTH)], SVG_WIDTH)
 
 
@@ -73,12 +73,12 @@ def write_page(record: SimulationRecord, folder: Path) -> Path:
 
 
 def render(record: SimulationRecord) -> str:
-    """The page."""
+    """Render the page."""
     return page.render(simulation_report(record))
 
 
 def simulation_report(record: SimulationRecord) -> Report:
-    """The answer, what it rests on, and the loads."""
+    """Report the answer, what it is based on, and the loads."""
     work, mean, machine = record.workload, record.workload.mean, record.machine
     ratio = record.virtual_s / record.wall_s if record.wall_s else 0.0
     reasons = sorted({load.why_no_usd for load in record.loads if load.why_no_usd})

@@ -88,18 +88,18 @@ class SimulationPlan:
     settings: Mapping[str, Any] | None = None
 
     def load(self, calls: float) -> Load:
-        """How long that load is measured."""
+        """Build the load of this many calls, with how long it is measured."""
         turn_s = (self.workload.mean_turn_ms + idle_turn_ms(self.fleet, self.workload)) / 1000
         wanted = self.seconds or min(MOST_S, max(LEAST_S, TURNS * turn_s / calls))
         return Load(calls, max(wanted, LEAST_TURNS * turn_s / calls))
 
     def task(self, calls: float) -> LoadTask:
-        """That load, with all that its figures need."""
+        """Build the task that measures this load, with all that its figures need."""
         load = self.load(calls)
         return LoadTask(self.fleet, self.workload, load, self.seed, self.budget_ms, self.target)
 
     def carried(self, found: LoadFigures) -> LoadFigures:
-        """The figures of a load, which is not held where the agent's machine does not carry it."""
+        """Mark the load's figures as not held if the agent's machine cannot carry it."""
         if self.agent is not None and found.calls > self.agent.most_calls:
             return replace(found, holds=False)
         return found
@@ -120,7 +120,7 @@ class SimulationPlan:
 
 
 def source_of(runs: Sequence[Run], turn: TurnTable) -> Source:
-    """Turns of stored runs, changed as a fleet file says; without runs, the one that it describes.
+    """Read turns from stored runs and change them by the fleet file; without runs, use the file's.
 
     Raises:
         InputError: there is no run, and the file does not describe a whole turn.
@@ -159,13 +159,13 @@ def source_of(runs: Sequence[Run], turn: TurnTable) -> Source:
 
 
 def _changed(sample: TurnSample, given: Mapping[str, Any]) -> TurnSample:
-    """A shorter reply opens with its last token, unless the file says when it opens."""
+    """Change the sample; a shorter reply opens with its last token, unless the file says when."""
     opening = min(sample.opening_tokens, given.get("reply_tokens", sample.reply_tokens))
     return replace(sample, **{"opening_tokens": opening, **given})
 
 
 def workload_of(source: Source, call: CallTable) -> Workload:
-    """Who calls: what the fleet file says of a call, and else what was measured.
+    """Build the workload from the fleet file's calls, and else from what was measured.
 
     Raises:
         InputError: neither says how long the prompt or a call is.

@@ -36,7 +36,7 @@ def _two_digits(value: float) -> str:
 
 
 def answer(record: SimulationRecord) -> str:
-    """The one sentence that a search is for."""
+    """Answer the search in one sentence."""
     wanted = f"{100 * record.target:.4g} % of turns within {record.budget_ms:.0f} ms"
     capacity = record.capacity
     if capacity is None:
@@ -49,7 +49,7 @@ def answer(record: SimulationRecord) -> str:
 
 
 def agent_cpu(agent: AgentCpu | None) -> str:
-    """What the agent's machine carries, in a sentence; empty where that is not described."""
+    """Say how many calls the agent's machine carries; empty if it is not described."""
     if agent is None:
         return ""
     return (

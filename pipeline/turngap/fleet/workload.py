@@ -141,7 +141,7 @@ class Calls:
     call: Ps
 
     def __add__(self, more: "Calls") -> "Calls":
-        """These and then those."""
+        """Append the other calls to these."""
         turns = len(self.lead_ps)
         joined = {
             name: np.concatenate((getattr(self, name), getattr(more, name)))

@@ -72,12 +72,12 @@ class Engine:
 
     @property
     def idle(self) -> bool:
-        """Whether no step is due; requests may still wait for a batch to fill."""
+        """Return whether no step is due; requests may still wait for a batch to fill."""
         return not self._running and not self._prefilling
 
     @property
     def spent(self) -> tuple[int, int, int, int, int]:
-        """As `Flow.spent`."""
+        """Return the same figures as `Flow.spent`."""
         return self.busy_ps, self.steps, self.sequence_steps, self.prefilled, self.spared
 
     @property
@@ -106,7 +106,7 @@ class Engine:
 
     @property
     def next_ps(self) -> int:
-        """When the next step begins, as far as is known now; `FOREVER_PS` if there is none."""
+        """Return when the next step begins, as far as known now; `FOREVER_PS` if there is none."""
         if self._running or self._prefilling or self._gate:
             return self.now_ps
         next_ps = self._ready_ps()
@@ -188,7 +188,7 @@ class Engine:
         return True
 
     def _ready_ps(self) -> int:
-        """When the gathered batch starts on a free engine, unless more requests come."""
+        """Return when the gathered batch starts on a free engine, unless more requests come."""
         gathered = self._gathered
         if not gathered:
             return FOREVER_PS

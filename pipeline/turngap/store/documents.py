@@ -94,7 +94,7 @@ def read_lines(file: Path) -> Iterator[bytes]:
 
 
 def cut_off(line: bytes) -> bool:
-    """Whether this last line of a file is only a part of what was to be written."""
+    """Return whether this last line of a file was only partly written."""
     if line.endswith(b"\n"):
         return False
     try:

@@ -47,7 +47,7 @@ def utc_now() -> str:
 
 
 def started_at(record: RunRecord) -> datetime:
-    """When the run started.
+    """Return when the run started.
 
     Raises:
         InputError: it does not tell.
@@ -76,7 +76,7 @@ def read_record(path: Path) -> RunRecord:
 
 
 def unfinished(record: RunRecord, how_far: str) -> RunRecord:
-    """A record that says itself that its run is not valid yet; a finished one as it is."""
+    """Mark a record as invalid until its run is finished; a finished one is returned as it is."""
     if record.finished_utc is not None:
         return record
     why = (f"unfinished: {how_far}",)
@@ -84,11 +84,11 @@ def unfinished(record: RunRecord, how_far: str) -> RunRecord:
 
 
 def status_of(record: RunRecord, turns: int) -> RunStatus:
-    """How a run that holds so many turns came to its end.
+    """Return how a run with this many turns ended.
 
-    A run that the user interrupted, that was killed, or that is being played is unfinished, and so
-    is one that lacks turns; it can be continued. One that an error ended has failed. A finished run
-    may be invalid all the same.
+    A run is unfinished, and can be continued, if the user interrupted it, if it was killed, is
+    being played, or lacks turns. A run that an error ended has failed. A finished run may still be
+    invalid.
     """
     if record.finished_utc is None or record.failure == INTERRUPTED:
         return "unfinished"
@@ -151,7 +151,7 @@ def unwritable(root: Path, error: OSError) -> InputError:
 
 
 def latest_run(root: Path | None = None) -> Path:
-    """The folder of the finished run that started last in `root` (default `./runs`).
+    """Find the folder of the finished run that started last in `root` (default `./runs`).
 
     One that failed, was interrupted or is being played is never the latest, nor is one that cannot
     be read.
@@ -194,7 +194,7 @@ class _Other(Document):
 
 
 def _newest_other(root: Path) -> Path | None:
-    """The finished check, comparison, load test, curve or simulation that began last; or None."""
+    """Find the finished check, comparison, load test, curve or simulation that began last."""
     found: list[tuple[datetime, Path]] = []
     for file in root.glob("*/*.json"):
         if file.parent.name.startswith("."):
@@ -208,7 +208,7 @@ def _newest_other(root: Path) -> Path | None:
 
 
 def latest_to_resume(root: Path | None = None) -> Path:
-    """The folder of the run that started last of those that lack turns and can be continued.
+    """Find the folder of the last run that lacks turns and can be continued.
 
     One that holds turns goes before one that holds none. If none lacks turns, it is `latest_run`.
 
@@ -242,7 +242,7 @@ def _what_became_of(stored: "_Stored") -> str:
 
 
 def find_run(name_or_path: str, root: Path | None = None) -> Path:
-    """The folder that is meant by a path, by a folder's name in `root`, a label, or `latest`.
+    """Find a run's folder by a path, by a folder's name in `root`, by a label, or by `latest`.
 
     `latest` is the finished run that started last. A label names a run where no other has it.
 
@@ -262,7 +262,7 @@ def find_run(name_or_path: str, root: Path | None = None) -> Path:
 
 
 def find_runs(name_or_path: str, root: Path | None = None) -> list[Path]:
-    """The same, and of a label the folder of every run that has it, in the order of their starts.
+    """Find the folders of runs like `find_run`; a label may have several, in starting order.
 
     Raises:
         InputError: there is none.
@@ -295,7 +295,7 @@ def run_folders(root: Path) -> list[Path]:
 
 
 def turns_in(folder: Path) -> int:
-    """How many lines of turns a run holds; the last may be cut off, or lack its end.
+    """Count the lines of turns in a run; the last may be cut off, or lack its end.
 
     Raises:
         InputError: the file of its turns cannot be read.
@@ -314,7 +314,7 @@ def turns_in(folder: Path) -> int:
 
 
 def holds_turns(folder: Path) -> bool:
-    """Whether any turn of a run was finished."""
+    """Return whether any turn of a run was finished."""
     try:
         return (folder / TURNS_FILE).stat().st_size > 0
     except OSError:
@@ -336,7 +336,7 @@ class _Stored:
             return cls(folder, e)
 
     def read(self) -> tuple[RunRecord, int]:
-        """What it says, and how many turns there are.
+        """Return the record and the number of turns.
 
         Raises:
             InputError: either cannot be read.
@@ -347,12 +347,12 @@ class _Stored:
 
     @property
     def label(self) -> str:
-        """What `--label` gave, fit to be shown; empty where none, or it cannot be read."""
+        """Return the value of `--label`, safe to show; empty if none, or if it cannot be read."""
         return printable(self.record.label) if isinstance(self.record, RunRecord) else ""
 
     @property
     def ended(self) -> bool:
-        """Whether it came to its end without an error."""
+        """Return whether the run came to its end without an error."""
         return (
             isinstance(self.record, RunRecord)
             and self.record.failure is None
@@ -369,7 +369,7 @@ class _Stored:
 
 
 def _stored(root: Path) -> list[_Stored]:
-    """What `run_folders` names, each read once."""
+    """Read each of the runs that `run_folders` lists, once."""
     if not is_dir(root):
         return []
     folders = (path.parent for path in root.glob(f"*/{RUN_FILE}"))

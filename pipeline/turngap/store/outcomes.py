@@ -34,17 +34,17 @@ class TurnOutcome(BaseModel):
 
     @property
     def key(self) -> TurnKey:
-        """As `Turn.key`: what finds the turn's twin in another run."""
+        """Return the key that finds the turn's twin in another run, as `Turn.key`."""
         return (self.scenario, self.turn, self.phase_ms, self.repeat)
 
     @property
     def replied(self) -> bool:
-        """Whether the agent replied after the person's end, within the budget or late."""
+        """Return whether the agent replied after the person's end, within the budget or late."""
         return self.outcome in REPLIED
 
     @property
     def silent(self) -> bool:
-        """Whether a reply was due and none came."""
+        """Return whether a reply was due and none came."""
         return self.outcome in SILENT
 
 

@@ -114,17 +114,17 @@ class Run:
 
     @property
     def valid(self) -> bool:
-        """Whether the figures can be used; `record.why_invalid` says why not."""
+        """Return whether the figures can be used; `record.why_invalid` says why not."""
         return self.record.valid
 
     @property
     def complete(self) -> bool:
-        """Whether the run has ended and holds every turn that was planned."""
+        """Return whether the run has ended and has every planned turn."""
         ended = self.record.finished_utc is not None
         return ended and len(self.turns) >= self.record.planned_turns
 
     def rows(self) -> list[dict[str, Any]]:
-        """The turns as flat rows, for `pandas.DataFrame` or `polars.DataFrame`.
+        """Build flat rows from the turns, for `pandas.DataFrame` or `polars.DataFrame`.
 
         The columns are the same in every run, and in CSV and Parquet. docs/data.md says what each
         of them holds.

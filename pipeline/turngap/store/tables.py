@@ -29,12 +29,12 @@ _MADE_SAFE = re.compile(f"{_CELL_BEGINS}'(?={_FORMULA})")
 
 
 def agent_called(name: str, described: Mapping[str, Any]) -> str:
-    """The agent as people know it: its URL, the name of its stack, or else that of the run."""
+    """Return the agent's name for people: its URL, its stack's name, or else that of the run."""
     return str(described.get("url") or described.get("stack") or name)
 
 
 def agent_name(run: "Run") -> str:
-    """The agent of a run, as `turngap history` lists it."""
+    """Return the name of a run's agent, as `turngap history` lists it."""
     return agent_called(run.record.name, run.record.agent)
 
 
@@ -81,7 +81,7 @@ def run_rows(run: "Run") -> list[Row]:
 
 
 def turns_table(runs: Iterable["Run"]) -> Table:
-    """The turns of these runs, one run after the other."""
+    """Build the table of these runs' turns, one run after the other."""
     return Table(COLUMNS, (row for run in runs for row in run_rows(run)))
 
 
@@ -132,7 +132,7 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def parquet_bytes(table: Table) -> bytes:
-    """The table as a Parquet file, whose schema describes each column.
+    """Write the table as a Parquet file, whose schema describes each column.
 
     Raises:
         InputError: pyarrow is not installed.
@@ -154,7 +154,7 @@ def parquet_bytes(table: Table) -> bytes:
 
 
 def arrow_schema(columns: Sequence[Column[Any]]) -> "pa.Schema":
-    """The columns with their types, which of them may be null, and what they hold."""
+    """Build the schema: each column's type, whether it may be null, and its description."""
     import pyarrow as pa
 
     types = {

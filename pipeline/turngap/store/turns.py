@@ -21,7 +21,7 @@ _OF_THE_REPLY = frozenset(
 
 
 def stored_fields(turn: TrackedTurn) -> dict[str, Any]:
-    """The fields of a `Turn` that follow from the turn itself."""
+    """Return the fields of a `Turn` that follow from the turn itself."""
     return {
         "turn": turn.turn,
         "speech_ms": ns_to_ms(turn.user_end_ns - turn.user_start_ns),
@@ -53,9 +53,9 @@ def _endpoints(turn: TrackedTurn) -> tuple[float, ...] | None:
 
 
 def heard_agent_turn(turn: TrackedTurn) -> AgentMarks | None:
-    """The agent's own turn whose marks the stages were cut from; None where it reported none.
+    """Return the agent's own turn that the stages are based on; None if it reported none.
 
-    Where none of its turns has marks on the caller's clock, the last one was heard.
+    If none of its turns has marks on the caller's clock, it is the last one.
     """
     if (
         turn.onset_ns is not None
@@ -70,7 +70,7 @@ def heard_agent_turn(turn: TrackedTurn) -> AgentMarks | None:
 
 
 def _counts(turn: TrackedTurn) -> dict[str, float]:
-    """What was counted over all that the agent did in the turn; some are of the reply alone."""
+    """Sum the counts of all the agent's turns; some are those of the reply alone."""
     counts: dict[str, float] = {}
     for reported in turn.agent_turns:
         add_counts(counts, reported.counts)
@@ -82,7 +82,7 @@ def _counts(turn: TrackedTurn) -> dict[str, float]:
 
 
 def plain_event(event: Event) -> dict[str, Any]:
-    """An event as JSON keeps it."""
+    """Convert an event to the form in which JSON stores it."""
     return {"event": type(event).__name__, **dataclasses.asdict(event)}
 
 

@@ -113,7 +113,7 @@ _OF_THIS_MACHINE = {
 
 
 def is_of_this_machine(error: BaseException | None) -> bool:
-    """Whether a connection failed for what this machine lacks, or for its look-up of a name."""
+    """Return whether this machine caused a connection to fail: no resources, or no name found."""
     return isinstance(error, socket.gaierror) or (
         isinstance(error, OSError) and error.errno in _OF_THIS_MACHINE
     )

@@ -178,7 +178,7 @@ class Conversation:
 
     @property
     def late_ns(self) -> Sequence[int]:
-        """How much later than its deadline each packet so far was handed to the socket."""
+        """Return how late each packet so far was handed to the socket."""
         return self._sender.late_ns
 
     @property
@@ -191,12 +191,12 @@ class Conversation:
 
     @property
     def waited_ns(self) -> int:
-        """How much later than at `begins_ns` the first recording could begin at the soonest."""
+        """Return how long after `begins_ns` the first recording could begin at the earliest."""
         return self._waited_ns
 
     @property
     def ready_ns(self) -> int:
-        """When the first recording could begin, but for its place on the stream's grid."""
+        """Return when the first recording could begin, before alignment to the stream's grid."""
         return self.stream.instant_ns(self._first)
 
     @property
@@ -390,7 +390,7 @@ class Conversation:
         running.backchannels.append(BackchannelHeard(index, start_ns, stopped))
 
     def _stopped_between(self, start_ns: int, by_ns: int) -> bool:
-        """Whether the reply was broken off; a reply that the agent calls done simply ended."""
+        """Return whether the reply was broken off; a reply that the agent calls done just ended."""
         listener = self._listener
         flushes = (e.at_ns for e in listener.events if isinstance(e, PlayoutFlushed))
         if any(start_ns < at_ns <= by_ns for at_ns in flushes):

@@ -54,14 +54,14 @@ class _Queued:
 
     @property
     def loud_ahead(self) -> bool:
-        """Whether a sample that has not sounded yet may be audible."""
+        """Return whether a sample that has not sounded yet may be audible."""
         if self._loud_to is None:
             self._loud_to = _last_loud(self.pcm)
         return self._loud_to >= self.played
 
     @property
     def at_ns(self) -> int:
-        """When its first sample that has not sounded yet is due."""
+        """Return when the first sample that has not sounded yet is due."""
         return self.start_ns + samples_to_ns(self.played, self.rate)
 
 
@@ -150,7 +150,7 @@ class Ear:
 
     @property
     def speech_ahead(self) -> bool:
-        """Whether audio that has arrived but not been played may be audible.
+        """Return whether audio that has arrived but not been played may be audible.
 
         An agent may send silence or noise without end, so mere audio ahead means nothing.
         """
@@ -158,7 +158,7 @@ class Ear:
 
     @property
     def waiting_bytes(self) -> int:
-        """How much audio waits to be played, or is being played."""
+        """Return how much audio waits to be played, or is being played."""
         return self._waiting_bytes
 
     @property

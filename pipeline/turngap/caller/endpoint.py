@@ -73,7 +73,7 @@ class Endpoint:
 
     @property
     def flags(self) -> str:
-        """What a command is given to reach the same agent; a secret in it is `(removed)`."""
+        """Return the flags that reach the same agent; a secret in them is `(removed)`."""
         given = [("--agent", text_without_secrets(self.url))]
         given += [("--dialect", text_without_secrets(self.dialect))] if self.dialect else []
         given += [("--header", header_without_secret(each)) for each in self.headers]
@@ -82,7 +82,7 @@ class Endpoint:
 
     @property
     def host_and_port(self) -> tuple[str | None, int | None]:
-        """As far as the URL tells them; None where a variable stands for them."""
+        """Return the URL's host and port; None for each that it lacks or that a variable hides."""
         try:
             parts = urlsplit(self.url)
             return (None, None) if "$" in parts.netloc else (parts.hostname, parts.port)
@@ -90,7 +90,7 @@ class Endpoint:
             return None, None
 
     def with_headers(self, headers: Sequence[str]) -> "Endpoint":
-        """The same endpoint, opened with further headers; the user's own win."""
+        """Add further headers to the endpoint; the user's own headers win."""
         given = {header.partition(":")[0].strip().lower() for header in self.headers}
         new = [h for h in headers if h.partition(":")[0].strip().lower() not in given]
         return replace(self, headers=(*self.headers, *new)) if new else self

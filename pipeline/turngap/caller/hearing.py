@@ -181,9 +181,9 @@ class Listener:
         self._changed.set()
 
     def called_done_since(self, ns: int) -> bool:
-        """Whether the agent has called its reply done, after `ns` and after its latest speech.
+        """Return whether the agent called its reply done, after `ns` and after its last speech.
 
-        An agent calls an interrupted reply done too, although an answer is still due. So a message
+        An agent also calls an interrupted reply done, although an answer is still due. So a message
         after a flush does not count unless there was speech in between.
         """
         heard_ns = self._speech_received_ns

@@ -90,7 +90,7 @@ async def _fails(endpoint: Endpoint, clock: Clock, timeout_s: float) -> AgentErr
 
 
 def _turned_away(error: AgentError) -> str:
-    """Why the agent takes no new calls, as it says itself; empty where it does not."""
+    """Return why the agent takes no new calls, in its own words; empty if it does not say."""
     closed = error.__cause__
     frame = closed.rcvd if isinstance(closed, ConnectionClosed) else None
     if frame is None or frame.code not in _TURNS_AWAY:
@@ -99,7 +99,7 @@ def _turned_away(error: AgentError) -> str:
 
 
 async def _answers(line: Line, clock: Clock) -> bool:
-    """Whether the agent says anything in the dialect, where its opening asks for no answer.
+    """Return whether the agent sends anything in the dialect, if its opening needs no answer.
 
     The person is silent meanwhile, so an agent answers only if it greets, or sends silence itself.
 

@@ -104,7 +104,7 @@ class Intake:
         return None
 
     def is_over(self) -> str | None:
-        """Why the conversation must end; None while it need not."""
+        """Return why the conversation must end; None if it may go on."""
         if self._messages > MOST_CONVERSATION_MESSAGES:
             return f"more than {MOST_CONVERSATION_MESSAGES:,} messages"
         if self._bytes > MOST_CONVERSATION_BYTES:

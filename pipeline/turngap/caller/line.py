@@ -426,7 +426,7 @@ async def _leave(line: Line, socket: Socket) -> None:
 
 
 def failed_on(what: str, error: Exception) -> str:
-    """What the turn says if turngap itself fails on what an agent sent."""
+    """Build the turn's message for an error of turngap itself on what an agent sent."""
     said = f"{type(error).__name__}: {printable(str(error), 200)}"
     return f"turngap itself failed to {what} ({said}); please report it"
 

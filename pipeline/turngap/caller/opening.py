@@ -287,12 +287,12 @@ async def _upgraded(request: Request, clock: Clock, tcp: StampedSocket | None) -
 
 
 def goes_through_proxy(uri: WebSocketURI) -> bool:
-    """Whether the environment names a proxy for an address; none is used to this machine itself."""
+    """Return whether an address is reached by a proxy; this machine itself never is."""
     return not is_loopback(uri.host) and get_proxy(uri) is not None
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host of a URL is this machine's own loopback, by its name alone."""
+    """Return whether the host of a URL is this machine's own loopback, by its name alone."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:

@@ -98,7 +98,7 @@ def _files(data: bytes) -> list[bytes]:
 
 
 def _may_be_wav(data: bytes) -> bool:
-    """Whether a WAV file begins here, or may do once there is more of it."""
+    """Return whether a WAV file begins here, or may begin once more data is there."""
     return data[:4] == b"RIFF" and data[8:12] in (b"WAVE", b"WAVE"[: max(0, len(data) - 8)])
 
 

@@ -138,7 +138,7 @@ def dialect_of_host(url: str) -> DialectSpec | None:
 
 
 def _is_at(url: str, known: str) -> bool:
-    """Whether a URL is of a known host, or of one below it, and of its path if that has one."""
+    """Return whether a URL is at a known host or below it, and at its path if it has one."""
     parts = urlsplit(url)
     host, (known_host, _, path) = parts.hostname or "", known.partition("/")
     below = host == known_host or host.endswith(f".{known_host}")

@@ -72,7 +72,7 @@ class AgentTurn:
 
     @property
     def failure(self) -> str | None:
-        """Why there is no whole reply; empty where one that was late went on."""
+        """Return why there is no whole reply; empty if a late one was continued."""
         if self.error is not None or not self.late:
             return self.error
         return next(filter(None, self.late.values()), "")

@@ -58,7 +58,7 @@ class BackendChoice:
         return {key.strip(): value_of(value) for key, _, value in pairs}
 
     def configured(self, kind: Kind, defaults: Mapping[str, Any]) -> "ConfiguredBackend":
-        """The backend with its settings over `defaults`, checked.
+        """Validate the backend's settings over `defaults` and return it configured.
 
         Raises:
             InputError: an unknown backend or setting.
@@ -79,7 +79,7 @@ class ConfiguredBackend:
 
     @property
     def narrow(self) -> bool:
-        """Whether its model knows nothing but the library's talk."""
+        """Return whether the model knows only the conversations of the library."""
         return self.spec.narrow is not None and self.spec.narrow(self.settings)
 
     def prepare(self) -> None:
@@ -115,7 +115,7 @@ def _unreadable(text: str, why: str) -> InputError:
 
 
 def value_of(text: str) -> Any:
-    """A setting's value as the command line gives it: TOML, or else a bare word.
+    """Parse a setting's value from the command line: TOML, or else a bare word.
 
     Raises:
         InputError: it is longer than any setting is, or nested deeper, or not a finite number.

@@ -83,7 +83,7 @@ def not_installed(e: ImportError) -> AgentError | None:
 
 
 def _without_dependencies() -> bool:
-    """Whether a package is missing that every installation of turngap has."""
+    """Return whether a package is missing that every installation of turngap has."""
     every = (need for need in requires("turngap") or () if "extra ==" not in need)
     names = [re.split(r"[^\w.-]", need, maxsplit=1)[0] for need in every]
     return any(next(iter(Distribution.discover(name=name)), None) is None for name in names)

@@ -21,7 +21,7 @@ def specs() -> tuple[BackendSpec, ...]:
 
 
 def find(kind: Kind, name: str) -> BackendSpec:
-    """The backend of that kind and name.
+    """Find the backend of that kind and name.
 
     Raises:
         InputError: there is none; the message names those there are.

@@ -49,7 +49,7 @@ class BackendSettings(BaseModel):
         return value
 
     def parts(self) -> "list[tuple[BackendSpec, BackendSettings]]":
-        """The backends that one which combines others is made of, each with its settings."""
+        """List the backends that a combining one is made of, each with its settings."""
         return []
 
 
@@ -121,7 +121,7 @@ class BackendSpec:
     judges: bool = True
 
     def missing(self, device: object = None) -> list[Need]:
-        """What it needs, with that setting of `device`, and is not here."""
+        """List the needs that are not met here, with that setting of `device`."""
         needs = (AGENT, *self.requires, *(self.on_a_card if device == "cuda" else ()))
         return [need for need in needs if not need.met()]
 
@@ -129,7 +129,7 @@ class BackendSpec:
         return [need for need in self.by_default if not need.met()]
 
     def why_no_tools(self, settings: BackendSettings) -> str | None:
-        """Why it calls none of the tools that a conversation offers it; None: it calls them."""
+        """Return why the backend calls no tools of a conversation; None if it calls them."""
         why = self.toolless(settings) if self.toolless else None
         if self.tools and why is None:
             return None
@@ -151,17 +151,17 @@ class BackendSpec:
             ) from e
 
     def scripted(self, settings: BackendSettings) -> bool:
-        """Whether a script answers in place of a model, in any of its parts too."""
+        """Return whether a script answers in place of a model, also in any of its parts."""
         return self.simulated or any(part.scripted(own) for part, own in settings.parts())
 
     def downloads(self, settings: BackendSettings) -> list[Weights]:
-        """What these settings load from a hub, those of its parts too."""
+        """List the weights that these settings load from a hub, including those of its parts."""
         own = self.weights(settings) if self.weights else None
         parts = [each for part, of in settings.parts() for each in part.downloads(of)]
         return [own, *parts] if own else parts
 
     def held_out_shares(self, settings: BackendSettings) -> "list[HeldOutRecord]":
-        """How often its model, and each of its parts', was right on held-out dialogues."""
+        """List how often its model, and each of its parts', was right on held-out dialogues."""
         own = self.held_out(settings) if self.held_out else None
         parts = [each for part, of in settings.parts() for each in part.held_out_shares(of)]
         return parts if own is None else [own, *parts]

@@ -23,15 +23,15 @@ class Floor:
 
     @property
     def withheld(self) -> bool:
-        """Whether the agent has to be silent."""
+        """Return whether the agent has to be silent."""
         return not self._given.is_set()
 
     def withhold(self) -> None:
-        """The agent falls silent where it is."""
+        """Make the agent fall silent where it is."""
         self._given.clear()
 
     def give(self) -> None:
-        """The agent speaks on."""
+        """Let the agent speak on."""
         self._given.set()
 
     async def wait(self) -> None:

@@ -114,7 +114,7 @@ class Script:
 
 
 def script_to_json(script: Script, truths: Path | None = None) -> str:
-    """A script, and where to write its truths, as `python -m turngap.testing.agent` takes them."""
+    """Dump a script, and where to write its truths, for `python -m turngap.testing.agent`."""
     return json.dumps(asdict(script) | ({"truths": str(truths)} if truths else {}))
 
 
@@ -317,7 +317,7 @@ class _Session:
         answer.task = self._spawn(course)
 
     def _instant_of(self, sample: int) -> int:
-        """When a sample of the user sounded: its packet left when its last one had."""
+        """Return when a sample of the user sounded: its packet left when its last sample had."""
         packet = bisect_right(self._received, sample)
         return self._arrived_ns[packet] - samples_to_ns(self._received[packet] - sample, self._rate)
 
@@ -416,7 +416,7 @@ def _pad_samples(reply: Reply, rate: int) -> int:
 
 
 def _audio(reply: Reply, rate: int) -> Pcm:
-    """The pad, then a tone whose very first sample is loud: its onset is exact."""
+    """Build the pad, then a tone whose very first sample is loud: its onset is exact."""
     pad = np.zeros(_pad_samples(reply, rate))
     if reply.pad_dbfs is not None:
         pad = _noise(len(pad), reply.pad_dbfs)

@@ -43,7 +43,7 @@ class End:
             self._outbox.put_nowait((self._clock.now_ns(), message))
 
     async def recv(self) -> bytes | str:
-        """The next message; `arrived_ns` is its instant.
+        """Return the next message and set `arrived_ns` to its instant.
 
         Raises:
             ConnectionClosedError: the other end has died.
@@ -70,9 +70,9 @@ async def line_to(
     clock: Clock | None = None,
     account: Account | None = None,
 ) -> AsyncIterator[Line]:
-    """A line to an agent that follows `script`, its handshake done. No socket is involved.
+    """Open a line to an agent that follows `script`, its handshake done, without a socket.
 
-    A scripted agent speaks the dialect of `session`, or its own without one; `account` is told
+    A scripted agent speaks the dialect of `session`, or its own without one; `account` records
     what it does.
 
     Raises:
@@ -95,7 +95,7 @@ async def line_to(
 async def line_to_stack(
     assembly: "Assembly", session: Session | None = None
 ) -> AsyncIterator[Line]:
-    """A line to one session of a built-in agent, its handshake done. No socket is involved.
+    """Open a line to one session of a built-in agent, its handshake done, without a socket.
 
     The agent is told that the caller has hung up, and has done what it then does, when this ends.
 
@@ -158,7 +158,7 @@ async def _line(
     session: Session | None,
     clock: Clock,
 ) -> AsyncIterator[Line]:
-    """A line from this end of it, while the agent at the other is at work."""
+    """Open a line from this end of it, while the agent at the other end is at work."""
     agent = asyncio.ensure_future(agent)
     try:
         line = Line(caller, session or find_dialect(PIPECAT).session(), clock)

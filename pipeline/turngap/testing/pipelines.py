@@ -18,7 +18,7 @@ PATIENCE_S = 20.0
 
 
 def worker_of(processors: Sequence[FrameProcessor], params: PipelineParams) -> PipelineWorker:
-    """A pipeline of these alone: nobody talks to it by RTVI, and it may be idle for ever."""
+    """Build a pipeline of these alone: no one uses RTVI with it, and it may be idle for ever."""
     return PipelineWorker(
         Pipeline(list(processors)), params=params, enable_rtvi=False, idle_timeout_secs=None
     )

@@ -90,7 +90,7 @@ async def reach(address: str) -> None:
 
 
 def not_connected(address: str | None, reason: str) -> AgentError:
-    """The error of a cluster that cannot be used, with what to do next."""
+    """Build the error for a cluster that cannot be used, with what to do next."""
     what = "a Ray cluster of this machine" if address is None else f"the Ray cluster at {address}"
     text = " ".join(reason.split())[:300]
     kind, hint = "workers.no_cluster", "see whether it runs, from this machine: ray status"
@@ -103,14 +103,14 @@ def not_connected(address: str | None, reason: str) -> AgentError:
 
 
 def session_folder() -> Path:
-    """A folder for Ray's logs and sockets, which is removed afterwards."""
+    """Create a folder for Ray's logs and sockets, which is removed afterwards."""
     wanted = tempfile.gettempdir()
     parent = wanted if len(wanted) <= _LONGEST_FOLDER - 20 else "/tmp"
     return Path(tempfile.mkdtemp(prefix="turngap-ray-", dir=parent))
 
 
 def by_value(function: Any) -> Any:
-    """A copy that is sent with its code, not as the name of a module."""
+    """Copy a function so that its code is sent, not the name of its module."""
     import types
 
     copy = types.FunctionType(function.__code__, {}, function.__name__)

@@ -22,7 +22,7 @@ class Worker(Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether it can do nothing more."""
+        """Return whether it can do nothing more."""
         ...
 
     def do(self, piece: int, task: bytes) -> AsyncGenerator[Told | Done | Lost, None]:

@@ -131,7 +131,7 @@ def _received(line: socket.socket, count: int) -> bytes | None:
 
 
 def _message(line: socket.socket) -> Any:
-    """The next message; None where there are no more."""
+    """Receive the next message; None if there are no more."""
     if (length := _received(line, LENGTH.size)) is None:
         return None
     body = _received(line, LENGTH.unpack(length)[0])

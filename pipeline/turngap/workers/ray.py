@@ -109,7 +109,7 @@ class RayWorker:
 
 
 def _reason(error: Exception) -> str:
-    """What happened, of Ray's long text."""
+    """Extract what happened from Ray's long text."""
     if isinstance(cause := getattr(error, "cause", None), Exception):
         return why(cause)  # what was done there raised it
     text = str(error)
@@ -267,7 +267,7 @@ class RayWorkers(Pool):
 
 
 def _nodes() -> list[Mapping[str, Any]]:
-    """The nodes that live."""
+    """List the nodes that are alive."""
     import ray
 
     return [node for node in ray.nodes() if node["Alive"]]

@@ -52,7 +52,7 @@ def engine(kind: Kind, name: str, **settings: object):
 
 @app.websocket("/ws")
 async def from_client(websocket: WebSocket) -> None:
-    """A conversation with a client of pipecat's."""
+    """Serve a conversation with a client of pipecat's."""
     await websocket.accept()
     under_the_caller(websocket)
     await bot(websocket, ProtobufFrameSerializer())
@@ -60,7 +60,7 @@ async def from_client(websocket: WebSocket) -> None:
 
 @app.websocket("/phone")
 async def from_phone(websocket: WebSocket) -> None:
-    """A phone call; its first messages tell whose it is."""
+    """Serve a phone call; its first messages identify the provider."""
     await websocket.accept()
     under_the_caller(websocket)
     name, call = await parse_telephony_websocket(websocket)

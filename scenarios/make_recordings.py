@@ -159,7 +159,7 @@ SOUNDS: dict[str, Callable[[], Signal]] = {"[cough]": cough}
 
 
 def rendered(voice: Voice, text: str) -> Signal:
-    """What the engine makes of `text`."""
+    """Render `text` with the engine."""
     with tempfile.TemporaryDirectory() as folder:
         wav = Path(folder) / "take.wav"
         subprocess.run(command(voice, text, wav), check=True, stdout=subprocess.DEVNULL)
@@ -186,7 +186,7 @@ def spoken(voice: Voice, text: str, ending: Ending | None = None) -> Signal:
 
 
 def command(voice: Voice, text: str, wav: Path) -> list[str]:
-    """The engine's command line."""
+    """Build the engine's command line."""
     if voice.engine == "flite":
         stretch = f"duration_stretch={1 / voice.pace:.3f}"
         phones = FLITE_PHONES.get(text)
@@ -221,7 +221,7 @@ def take(voice: Voice, text: str, pause: Pause | None, ending: Ending | None) ->
 
 
 def endings(recorded: UserTurn | Backchannel, rng: np.random.Generator) -> list[Ending | None]:
-    """How each take ends. A backchannel is no turn, and has the engine's ending only."""
+    """Draw how each take ends; a backchannel is not a turn, and has the engine's ending only."""
     takes: list[Ending | None] = [None]
     if isinstance(recorded, UserTurn):
         for number in range(TAKES - 1):
@@ -244,7 +244,7 @@ def silence(ms: int) -> Signal:
 
 
 def with_floor(signal: Signal, rng: np.random.Generator) -> Signal:
-    """The signal on a line that is never quite silent: pocketsphinx misreads digital silence."""
+    """Add a line's noise floor to the signal: pocketsphinx misreads digital silence."""
     return signal + rng.normal(0.0, 10 ** (LINE_FLOOR_DBFS / 20), len(signal))
 
 
@@ -271,14 +271,14 @@ def to_pcm(signal: Signal) -> Pcm:
 
 
 def voice_of(name: str) -> Voice:
-    """The conversation's speaker, at the pace of that conversation."""
+    """Return the conversation's speaker, at the pace of that conversation."""
     if (base := slowed(name)) is None:
         return VOICES[name]
     return dataclasses.replace(VOICES[base], pace=VOICES[base].pace * SLOW)
 
 
 def pause_in(name: str, audio: str) -> Pause | None:
-    """The pause in that recording of the conversation."""
+    """Return the pause in that recording of the conversation."""
     if (base := slowed(name)) is None:
         return PAUSES.get(audio)
     pause = PAUSES.get(audio.replace(name, base, 1))
@@ -286,7 +286,7 @@ def pause_in(name: str, audio: str) -> Pause | None:
 
 
 def slowed(name: str) -> str | None:
-    """The scenario that `name` is the slow version of."""
+    """Return the scenario that `name` is the slow version of."""
     base = name.removeprefix("slow-")
     return base if base != name else None
 
@@ -323,7 +323,7 @@ class Recording:
     tried: tuple[float, ...]
 
     def row(self, voice: Voice) -> dict[str, object]:
-        """What `recordings.json` says about it; a probability over 0.5 is a complete turn."""
+        """Build its entry in `recordings.json`; a probability over 0.5 means a complete turn."""
         return {
             "voice": f"{voice.engine} {voice.name}",
             "complete": round(self.complete, 2),
@@ -360,7 +360,7 @@ def record(name: str, recorded: UserTurn | Backchannel) -> Recording:
 
 
 def clear_edges(clean: Pcm, bounds: SpeechBounds) -> bool:
-    """Whether 10 dB less or more move neither bound by more than 10 ms."""
+    """Return whether 10 dB less or more move neither bound by more than 10 ms."""
     found = [speech_bounds(clean, RATE, AUDIBLE_DBFS + db) for db in (-10, -5)]
     return all(
         f and abs(f.start_ms - bounds.start_ms) <= 10 and abs(f.end_ms - bounds.end_ms) <= 10

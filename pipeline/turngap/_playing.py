@@ -54,7 +54,7 @@ class _Playing(Generic[Result]):
 
 
 def blocking(play: Callable[P, Coroutine[Any, Any, Result]]) -> Callable[P, Result]:
-    """The same as a plain function, which returns when everything has been played."""
+    """Wrap it as a plain function, which returns when everything has been played."""
 
     @wraps(play)
     def plain(*args: P.args, **kwargs: P.kwargs) -> Result:
@@ -76,7 +76,7 @@ def blocking(play: Callable[P, Coroutine[Any, Any, Result]]) -> Callable[P, Resu
 
 
 def awaitable(play: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Result]]:
-    """The async twin of what `blocking` made: the caller's own loop goes on meanwhile."""
+    """Build the async twin of what `blocking` made; the caller's own loop continues meanwhile."""
     coroutine: Callable[P, Coroutine[Any, Any, Result]] = getattr(play, "__wrapped__")  # noqa: B009
 
     @wraps(coroutine)

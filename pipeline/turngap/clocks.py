@@ -77,7 +77,7 @@ class MonotonicClock:
 
 
 def wall_ns() -> int:
-    """The date, in ns since 1970: for others' tools, and never for a difference of two instants."""
+    """Return the date in ns since 1970, for other tools; never subtract two of them."""
     return time.time_ns()
 
 
@@ -172,12 +172,12 @@ class LoopTimer:
 
     @property
     def crowded(self) -> bool:
-        """Whether too many sleep for anybody to spin."""
+        """Return whether too many tasks sleep for any of them to spin."""
         return self.precise > _MOST_SPINNING
 
     @property
     def early_ns(self) -> int:
-        """How much too early somebody is woken who then spins."""
+        """Return how much too early a task is woken that then spins."""
         return 0 if self.crowded else _SPIN_NS
 
     def opened(self) -> bool:
@@ -319,7 +319,7 @@ _Itimerspec = ctypes.c_long * 4
 
 
 def _open_timer() -> int | None:
-    """A timerfd; None where there are none (another system, a sandbox, no descriptor left)."""
+    """Open a timerfd; None if there are none (another system, a sandbox, no descriptor left)."""
     if _libc is None:
         return None
     timer = _libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)

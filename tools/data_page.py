@@ -25,7 +25,7 @@ _TABLE = re.compile(r"(<!-- made by tools/data_page\.py: (\S+) -->\n).*?(<!-- en
 
 
 def columns_table(columns: Sequence[Column[Any]]) -> str:
-    """The columns as Markdown."""
+    """Write the columns as Markdown."""
     rows = (
         (f"`{c.name}`", c.type + (" or missing" if c.optional else ""), c.about) for c in columns
     )
@@ -33,7 +33,7 @@ def columns_table(columns: Sequence[Column[Any]]) -> str:
 
 
 def metrics_table() -> str:
-    """The metrics of a run as Markdown."""
+    """Write the metrics of a run as Markdown."""
     rows = (
         (
             f"`{metric.name}`",
@@ -47,7 +47,7 @@ def metrics_table() -> str:
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown, with a line at its end."""
+    """Write a table in Markdown, which ends with a newline."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(
         "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |\n" for line in lines
@@ -67,7 +67,7 @@ def tables() -> Mapping[str, str]:
 
 
 def made(page: str) -> str:
-    """The page with its tables as they are now.
+    """Insert the current tables into the page.
 
     Raises:
         ValueError: it lacks a table, or has one that there is not.

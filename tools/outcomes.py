@@ -18,7 +18,7 @@ NOT_MEASURED = "not measured: "
 
 
 def cases(result: Path) -> Iterator[ElementTree.Element]:
-    """The tests of one run.
+    """Yield the tests of one run.
 
     Raises:
         SystemExit: it left no result, or a broken one: it was ended before its end.

@@ -36,7 +36,7 @@ ROUTE_ASKED = ("connect", "2001:4860:4860::8888", "443")
 
 
 def addresses(trace: Iterable[str]) -> Counter[tuple[str, str, str]]:
-    """How often each call went to each host and port, of strace's lines; unix sockets by path."""
+    """Count the calls to each host and port in strace's lines; unix sockets by path."""
     found: Counter[tuple[str, str, str]] = Counter()
     for line in trace:
         for match in ADDRESS.finditer(line):
@@ -46,7 +46,7 @@ def addresses(trace: Iterable[str]) -> Counter[tuple[str, str, str]]:
 
 
 def is_here(host: str) -> bool:
-    """Whether a host as strace writes it is this machine."""
+    """Return whether a host, as strace writes it, is this machine."""
     return host == "unix" or LOOPBACK.match(host) is not None
 
 

@@ -58,7 +58,7 @@ class RefusedError(Exception):
 
 
 def version(source: Path) -> str:
-    """The version, as its one place gives it."""
+    """Read the version from the one place that has it."""
     module = ast.parse((source / "pipeline/turngap/__init__.py").read_text(encoding="utf-8"))
     for node in module.body:
         match node:
@@ -70,7 +70,7 @@ def version(source: Path) -> str:
 
 
 def unprepared(source: Path, tag: str | None) -> list[str]:
-    """What keeps these sources from being released; with a tag, as that version."""
+    """List what prevents a release of these sources; with a tag, as that version."""
     here = version(source)
     cited = dict(
         re.findall(r"^([\w-]+): (\S+)$", _text(source, "CITATION.cff"), flags=re.MULTILINE)
@@ -113,7 +113,7 @@ def _text(source: Path, name: str) -> str:
 
 
 def addressed(readme: str, repository: str, tag: str) -> str:
-    """The README with links that work outside the repository, as it was at a tag."""
+    """Replace the README's links by absolute ones, as it was at a tag."""
 
     def absolute(link: re.Match[str]) -> str:
         kind = "raw" if link["picture"] or link["html"] else "blob"
@@ -123,7 +123,7 @@ def addressed(readme: str, repository: str, tag: str) -> str:
 
 
 def prepared_version(commit: str, tag: str | None) -> str:
-    """The version of a commit whose files were all prepared; what lies in the checkout is not read.
+    """Return the version of a commit if all its files are prepared; ignore the checkout.
 
     Raises:
         RefusedError: something was forgotten.

@@ -56,18 +56,18 @@ def keys_in_file(program: Path, folder: Path, environment: Environment) -> froze
 
 
 def played(inputs: Inputs, keys: Collection[str]) -> tuple[str, ...]:
-    """The names of what is played; empty where the file or an option chooses."""
+    """Return the names of the scenarios to play; empty if the file or an option chooses."""
     chosen = any(key in keys for key in _CHOOSE) or _has(inputs.options, _CHOOSING_OPTIONS)
     return inputs.scenarios or (() if chosen else (SCENARIO,))
 
 
 def has_budget(inputs: Inputs, keys: Collection[str]) -> bool:
-    """Whether a check without a reference would have something to say."""
+    """Return whether a check without a reference has budgets to check."""
     return bool(inputs.budgets) or "budget" in keys or _has(inputs.options, ("--budget",))
 
 
 def names_a_reference(keys: Collection[str]) -> bool:
-    """Whether the file says what to compare with."""
+    """Return whether the file says what to compare with."""
     return "against" in keys or "baseline" in keys
 
 

@@ -128,7 +128,7 @@ class Telling:
 
 
 def _one_of(name: str, text: str, words: tuple[str, ...]) -> str:
-    """The word that is given; the first where none is."""
+    """Return the given word; the first of `words` if there is none."""
     word = text.strip().lower() or words[0]
     if word not in words:
         raise GateError(f"{name} {text!r} is neither {' nor '.join(words)}")

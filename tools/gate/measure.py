@@ -148,7 +148,7 @@ def command_of(
     *,
     keys: Collection[str] = (),
 ) -> Sequence[str]:
-    """The arguments of turngap. With a stored baseline, a round plays each turn half as often.
+    """Build the arguments of turngap; a stored baseline doubles the (half as long) rounds.
 
     `keys` are those of the repository's file, whose reference is never taken.
     """
@@ -194,7 +194,7 @@ def _keep(new: Path, baseline: Path, event: Mapping[str, Any], environment: Envi
 
 
 def _state(out: Path, code: int, head: str, base: Base | None, stored: Path | None) -> State:
-    """What the check left behind; its exit code stays, but 0 is for what passed alone.
+    """Read the result of the check; its exit code stays, but 0 is only for a pass.
 
     turngap also ends with 0 where it compared nothing and was only to save.
     """

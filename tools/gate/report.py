@@ -47,9 +47,9 @@ def tell(environment: Environment) -> int:
 
 
 def state_in(folder: Path | None) -> State:
-    """What `measure` left; a failure where it left nothing that can be believed.
+    """Read what `measure` left; a failure if it left nothing that is well-formed.
 
-    A file of that name in the checkout is none of ours.
+    A file of that name in the checkout is not ours.
     """
     failed = State("failed", AGENT_FAILED, why="The step that measures left nothing.")
     if folder is None:
@@ -68,7 +68,7 @@ def state_in(folder: Path | None) -> State:
 
 
 def text_of(state: State, folder: Path | None, environment: Environment) -> str:
-    """The check's summary, below which versions it compares and where its pages are."""
+    """Return the check's summary, followed by the compared versions and links to its pages."""
     try:
         if folder is None or not state.check:
             raise FileNotFoundError
@@ -82,7 +82,7 @@ def text_of(state: State, folder: Path | None, environment: Environment) -> str:
 
 
 def compared_words(state: State, environment: Environment) -> str:
-    """Which versions were measured; on a pull request GitHub makes a link of a commit."""
+    """Say which versions were measured; on a pull request GitHub makes a link of a commit."""
     new = _new_words(state, environment)
     name = "" if environment.get("GATE_NAME", "turngap") == "turngap" else environment["GATE_NAME"]
     start = f"**{escaped(name)}**: " if name else ""
@@ -94,7 +94,7 @@ def compared_words(state: State, environment: Environment) -> str:
 
 
 def _new_words(state: State, environment: Environment) -> str:
-    """The version at hand. On a pull request that is what GitHub made of it and its base."""
+    """Name the version at hand; on a pull request GitHub merged it into its base."""
     pull = event_of(environment).get("pull_request")
     merged = state.head and state.head == environment.get("GITHUB_SHA")
     if isinstance(pull, dict) and merged and (head := str(pull.get("head", {}).get("sha", ""))):
@@ -122,7 +122,7 @@ def escaped(text: str) -> str:
 
 
 def _in_short(text: str) -> str:
-    """The sentence of the check's summary that says what changed; empty where there is none."""
+    """Extract the sentence of the check's summary that says what changed; empty if none."""
     found = re.search(r"^- In short: (.*)$", text, re.MULTILINE)
     return html.unescape(re.sub(r"\\(.)", r"\1", found[1])) if found else ""
 

@@ -33,7 +33,7 @@ def _escaped(text: str, more: str = "") -> str:
 
 
 def event_of(environment: Environment) -> dict[str, Any]:
-    """What the workflow was started by; empty where nothing is told of it."""
+    """Read the event that started the workflow; empty if it is not known."""
     try:
         event = json.loads(Path(environment["GITHUB_EVENT_PATH"]).read_text(encoding="utf-8"))
     except (KeyError, OSError, ValueError):

@@ -65,7 +65,7 @@ class Repository:
         self._folder = Path(top)
 
     def _git(self, *arguments: str) -> str | None:
-        """What git says; None where it fails. In a container the checkout may be another user's."""
+        """Run git and return its output; None if it fails. The checkout may be another user's."""
         done = subprocess.run(
             ["git", "-c", "safe.directory=*", *arguments],
             cwd=self._folder,
@@ -82,12 +82,12 @@ class Repository:
 
     @property
     def parents(self) -> list[str]:
-        """Of HEAD, also where only its own commit was fetched."""
+        """Return the parents of HEAD, even if only its own commit was fetched."""
         commit = self._git("cat-file", "-p", "HEAD") or ""
         return re.findall(r"^parent ([0-9a-f]{40,64})$", commit.partition("\n\n")[0], re.MULTILINE)
 
     def commit_of(self, name: str) -> str | None:
-        """The commit of a branch, tag or commit, fetched where it is not here; None: unknown."""
+        """Find the commit of a branch, tag or commit; fetch it if it is not here. None: unknown."""
         is_commit = re.fullmatch(r"[0-9a-f]{40,64}", name) is not None
         if is_commit and self._git("cat-file", "-e", f"{name}^{{commit}}") is not None:
             return name
@@ -102,17 +102,17 @@ class Repository:
         return None
 
     def tree_of(self, commit: str) -> str | None:
-        """What names all files of a commit."""
+        """Return the hash that names all files of a commit."""
         return self._git("rev-parse", f"{commit}^{{tree}}")
 
     @property
     def is_changed(self) -> bool:
-        """Whether a file that git keeps differs from HEAD's."""
+        """Return whether a tracked file differs from HEAD's."""
         return self._git("diff", "--quiet", "HEAD") is None
 
     @contextmanager
     def checked_out(self, commit: str, folder: Path) -> Iterator[Path]:
-        """The files of another commit, in `folder` for as long as they are needed."""
+        """Check out the files of another commit in `folder` for as long as they are needed."""
         if self._git("worktree", "add", "--detach", "--force", str(folder), commit) is None:
             raise GateError(f"git could not check {commit[:7]} out into {folder}")
         try:
@@ -139,7 +139,7 @@ def refuse_event(environment: Environment) -> None:
 def base_of(
     inputs: Inputs, repository: Repository, event: Mapping[str, Any], environment: Environment
 ) -> Base | None:
-    """What to compare with; None where the workflow wants budgets only.
+    """Find the version to compare with; None if the workflow wants budgets only.
 
     On a pull request HEAD merges it into its base, so the first parent is the base as it was
     merged, and everything in between is what the pull request changes.
@@ -188,7 +188,7 @@ def base_of(
 def prepared(
     side: str, folder: Path, *, port: int, inputs: Inputs, work: Path, environment: Environment
 ) -> Version:
-    """A version with its own virtual environment, ready to be started.
+    """Install a version into its own virtual environment, ready to be started.
 
     Raises:
         GateError: it cannot be installed.
@@ -222,7 +222,7 @@ def _install_of(folder: Path) -> str:
 
 
 def made_venv(folder: Path) -> Path:
-    """A new virtual environment with pip.
+    """Create a new virtual environment with pip.
 
     Raises:
         GateError: this Python can make none.
@@ -242,7 +242,7 @@ def made_venv(folder: Path) -> Path:
 
 
 def inside_of(venv: Path, environment: Environment) -> dict[str, str]:
-    """The environment of a shell in which `venv` is active."""
+    """Build the environment of a shell in which `venv` is active."""
     path = f"{venv / 'bin'}{os.pathsep}{environment.get('PATH', os.defpath)}"
     kept = {k: v for k, v in environment.items() if k not in NOT_FOR_BOTS}
     return {**kept, "VIRTUAL_ENV": str(venv), "PATH": path}

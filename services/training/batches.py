@@ -72,7 +72,7 @@ def _groups(encoded: list[Encoded], batch_tokens: int) -> Iterator[list[Encoded]
 
 
 def collate(group: list[Encoded], pad: int) -> Batch:
-    """The dialogues side by side; attention needs no mask because padding comes last."""
+    """Stack the dialogues; attention needs no mask because padding comes last."""
     longest = max(len(e.ids) for e in group)
     ids = torch.full((len(group), longest), pad)
     targets = torch.full((len(group), longest), -100)

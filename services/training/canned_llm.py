@@ -155,7 +155,7 @@ def _chain(decoder: Any, vocabulary: int, tokens: list[int]) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -93,7 +93,7 @@ class Speaker:
         self._template = PreTrainedTokenizerFast.from_pretrained(directory)
 
     def reply(self, conversations: list[Messages]) -> list[str]:
-        """The greedy reply to each conversation."""
+        """Generate the greedy reply to each conversation."""
         prompts: list[list[str]] = []
         for messages in conversations:
             text = self._template.apply_chat_template(
@@ -111,7 +111,7 @@ class Speaker:
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
-    """The 95 % Wilson interval of a share."""
+    """Compute the 95 % Wilson interval of a share."""
     z = 1.959964
     share, scale = hits / n, 1 + z * z / n
     middle = (share + z * z / (2 * n)) / scale
@@ -120,7 +120,7 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
 
 
 def held_out_dialogues(count: int) -> list[Dialogue]:
-    """The dialogues that accuracy is told of: every content in them was kept out of training."""
+    """Make the dialogues that test accuracy: every content in them was kept out of training."""
     return list(itertools.islice(make_dialogues(HELD_OUT_SEED, holding=True), count))
 
 
@@ -168,7 +168,7 @@ def _whole(speaker: Speaker, dialogues: list[Dialogue]) -> Iterator[bool]:
 
 
 def paired(one: Tally, other: Tally) -> dict[str, Any]:
-    """Whether `one` is more often right than `other`, over the same dialogues.
+    """Test whether `one` is more often right than `other`, over the same dialogues.
 
     A sign test over dialogues and not over turns, because the turns of a dialogue have a system
     prompt in common and are right or wrong together.
@@ -196,7 +196,7 @@ def evaluate_directory(directory: Path, count: int) -> Tally:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Held-out accuracy of a model as it was saved.")
     parser.add_argument("directory", type=Path, help="a model in either format")
     parser.add_argument("--dialogues", type=int, default=DIALOGUES, help="held-out dialogues")

@@ -13,7 +13,7 @@ from training.tokens import END, PAD, SPECIAL, VOCABULARY
 
 
 def new_model(shape: Shape, seed: int) -> LlamaForCausalLM:
-    """A model with random weights."""
+    """Create a model with random weights."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=VOCABULARY,

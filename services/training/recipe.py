@@ -40,7 +40,7 @@ class Phase:
     soft_share: float = 0.0
 
     def rate_at(self, step: int, warmup: int) -> float:
-        """The learning rate at a step of this phase, counted from 0."""
+        """Return the learning rate at a step of this phase, counted from 0."""
         rising = min(1.0, (step + 1) / warmup)
         left = self.steps - step
         return self.rate * rising * (min(1.0, left / self.falling) if self.falling else 1.0)
@@ -59,7 +59,7 @@ class Course:
         return sum(phase.steps for phase in self.phases)
 
     def at(self, step: int) -> tuple[int, int]:
-        """The number of the phase that a step belongs to, and the step within that phase.
+        """Return the number of the phase that a step belongs to, and the step within that phase.
 
         Raises:
             IndexError: the course is over by then.
@@ -112,11 +112,11 @@ class Recipe:
         return asdict(self)
 
     def course(self, name: str) -> Course:
-        """The course of `teacher` or `student`."""
+        """Return the course of `teacher` or `student`."""
         return {"teacher": self.teacher, "student": self.student}[name]
 
     def scaled(self, share: float) -> "Recipe":
-        """The recipe with every phase shortened to a share of it, for a trial."""
+        """Shorten every phase of the recipe to a share of it, for a trial."""
         return replace(
             self, teacher=_scaled(self.teacher, share), student=_scaled(self.student, share)
         )

@@ -46,7 +46,7 @@ def ship(model_directory: Path, directory: Path, dialogues: int) -> dict[str, An
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

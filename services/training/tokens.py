@@ -50,7 +50,7 @@ class Encoded:
 
 
 def train_tokenizer(seed: int) -> Tokenizer:
-    """A byte-pair vocabulary made from training dialogues alone."""
+    """Train a byte-pair vocabulary on training dialogues alone."""
     tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.NFKC(), normalizers.Replace(Regex(r"[’‘]"), "'")]

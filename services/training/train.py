@@ -24,7 +24,7 @@ _REPORT_EVERY = 20
 
 
 def checkpoint(directory: Path, name: str) -> Path:
-    """The file in which a model's training is kept."""
+    """Return the file in which a model's training is kept."""
     return directory / f"{name}.pt"
 
 
@@ -82,12 +82,12 @@ def train(recipe: Recipe, directory: Path, name: str) -> None:
 
 
 def hard_loss(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """How far the model is from the right replies."""
+    """Compute how far the model is from the right replies."""
     return functional.cross_entropy(logits, batch.targets[batch.targets != -100])
 
 
 def soft_loss(logits: torch.Tensor, taught: torch.Tensor, temperature: float) -> torch.Tensor:
-    """How far the model is from what the teacher would say; both (predicted tokens, vocabulary)."""
+    """Compute how far the model is from the teacher; both (predicted tokens, vocabulary)."""
     apart = functional.kl_div(
         functional.log_softmax(logits / temperature, -1),
         functional.softmax(taught / temperature, -1),

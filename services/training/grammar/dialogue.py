@@ -79,7 +79,7 @@ class Dialogue:
     turns: tuple[Turn, ...]
 
     def messages(self) -> list[dict[str, str]]:
-        """The dialogue as chat messages, system first where there is one."""
+        """Convert the dialogue to chat messages, system first if there is one."""
         said = [{"role": "system", "content": self.system}] if self.system else []
         for turn in self.turns:
             said.append({"role": "user", "content": turn.user})
@@ -90,7 +90,7 @@ class Dialogue:
 def make_dialogue(
     seed: str, *, holding: bool, hard: bool = False, thorough: float = 0.0
 ) -> Dialogue:
-    """The dialogue of that seed.
+    """Make the dialogue of that seed.
 
     Args:
         seed: any text; the same one makes the same dialogue on every machine.
@@ -123,7 +123,7 @@ def make_dialogue(
 
 
 def _hesitant(m: Maker, turn: Turn) -> Turn:
-    """The turn as it is, or with a word before it that says nothing."""
+    """Return the turn as it is, or with a filler word before it."""
     if m.random.random() > 0.06:
         return turn
     return replace(turn, user=f"{m.pick(('um', 'uh', 'so', 'okay', 'well'))} {turn.user}")

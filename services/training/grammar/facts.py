@@ -39,7 +39,7 @@ _WEATHER = {
 
 
 def clock(m: Maker) -> list[Turn]:
-    """What time it is."""
+    """Ask what time it is."""
     if "time" in m.facts:
         return []
     content = m.draw("time", lambda: (m.pick(CLOCK),))
@@ -146,7 +146,7 @@ def parcel(m: Maker) -> list[Turn]:
 
 
 def phone(m: Maker) -> list[Turn]:
-    """A phone number is given and read back."""
+    """Give a phone number, which is read back."""
     ask = (
         "i want to change my phone number",
         "i have a new phone number",
@@ -213,7 +213,7 @@ def _opening(m: Maker, content: tuple[str, ...]) -> Turn:
 
 
 def soup(m: Maker) -> list[Turn]:
-    """How a soup is made, how much goes in, how long it cooks."""
+    """Ask how a soup is made, how much goes in, how long it cooks."""
     if "soup" in m.facts:
         return []
     content = m.draw(

@@ -8,12 +8,12 @@ _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)*")
 
 
 def exact(turn: Turn, reply: str) -> bool:
-    """The words are the grammar's own; capitals, marks and spaces aside."""
+    """Return whether the words are the grammar's own; capitals, marks and spaces aside."""
     return _words(reply) == _words(turn.reply)
 
 
 def right(turn: Turn, reply: str) -> bool:
-    """The reply has a phrase of every group in `must` and none of `forbid`.
+    """Return whether the reply has a phrase of every group in `must` and none of `forbid`.
 
     Phrases match as whole words: `six` is not in `sixteen`. A turn without `must` is right only
     word for word.

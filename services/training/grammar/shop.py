@@ -51,7 +51,7 @@ _HOW_MUCH = (
 
 
 def coffee(m: Maker) -> list[Turn]:
-    """A drink, perhaps another size, perhaps something to eat, perhaps the price of all of it."""
+    """Order a drink, perhaps another size, something to eat, and the price of all of it."""
     content = m.draw("drink", lambda: (m.pick(SIZES), m.pick(DRINKS)))
     _, size, drink = content
     turns = [_drink(m, size, drink, content)]
@@ -137,7 +137,7 @@ def _priced(m: Maker, content: tuple[str, ...]) -> Turn:
 
 
 def _tallied(m: Maker, turns: list[Turn], basket: list[str]) -> list[Turn]:
-    """The order with its price asked for after every item of the basket."""
+    """Ask for the order's price after every item of the basket."""
     first = len(turns) - len(basket)  # the last turn that is about the first item
     asked, prices = turns[:first], ()
     for turn in turns[first:]:
@@ -161,7 +161,7 @@ def _price(
 
 
 def pizza(m: Maker) -> list[Turn]:
-    """Some pizzas, their sizes, and where they go."""
+    """Order some pizzas, their sizes, and where they go."""
     content = m.draw("pizza", lambda: (number(m.random.randint(1, 9)), m.pick(PIZZAS)))
     count, kind = content[1:]
     noun = f"{kind} pizza" if count == "one" else f"{kind} pizzas"

@@ -99,7 +99,7 @@ def who_wants_what(m: Maker) -> list[Turn]:
 
 
 def my_name(m: Maker) -> list[Turn]:
-    """The person says their name and asks for it later."""
+    """Let the person say their name and ask for it later."""
     if m.person:
         ask = ("what's my name", "what name did i give you", "under which name is it")
         name = " ".join(m.person)

@@ -61,7 +61,7 @@ class Maker:
         return self.random.choice(options)
 
     def draw(self, kind: str, values: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
-        """A content `(kind, *values)` on the side of the split that is being drawn.
+        """Draw a content `(kind, *values)` on the side of the split that is being drawn.
 
         Raises:
             LookupError: `values` makes none.
@@ -74,7 +74,7 @@ class Maker:
     def draw_if_any(
         self, kind: str, values: Callable[[], tuple[str, ...]]
     ) -> tuple[str, ...] | None:
-        """The same for a choice of few, of which none may be on this side."""
+        """Draw from a choice of few; None if none of them is on this side of the split."""
         for _ in range(_TRIES):
             if held_out(content := (kind, *values())) == self.holding:
                 return content
@@ -82,6 +82,6 @@ class Maker:
 
 
 def held_out(content: Sequence[str]) -> bool:
-    """Whether a content is kept out of training: decided by its hash, the same everywhere."""
+    """Return whether a content is kept out of training: by its hash, the same everywhere."""
     digest = hashlib.blake2b("|".join(content).encode(), digest_size=4).digest()
     return int.from_bytes(digest) % _HELD_OUT_OF == 0

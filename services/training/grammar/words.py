@@ -161,12 +161,12 @@ def number(n: int) -> str:
 
 
 def article(noun: str) -> str:
-    """`an espresso`, `a latte`."""
+    """Put the article before the noun: `an espresso`, `a latte`."""
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def price_tag(half_dollars: int) -> str:
-    """A price as a menu says it: `four fifty`, `three dollars`."""
+    """Format a price as a menu does: `four fifty`, `three dollars`."""
     dollars, half = divmod(half_dollars, 2)
     if half:
         return f"{number(dollars)} fifty"
@@ -174,7 +174,7 @@ def price_tag(half_dollars: int) -> str:
 
 
 def price_said(half_dollars: int) -> str:
-    """A price as it is answered: `seven dollars and fifty cents`."""
+    """Format a price as it is answered: `seven dollars and fifty cents`."""
     dollars, half = divmod(half_dollars, 2)
     said = f"{number(dollars)} {'dollar' if dollars == 1 else 'dollars'}"
     return f"{said} and fifty cents" if half else said

@@ -32,7 +32,7 @@ _PROCESSES = 2
 
 
 def plan_of(set_name: SetName, number: int, seed: int) -> Plan:
-    """The turn of that number, from 0; the same whatever else is made."""
+    """Plan the turn of that number, from 0; the same whatever else is made."""
     known = sentences(set_name)
     draw = np.random.default_rng([seed, SETS.index(set_name), number])
     return planned(known[number % len(known)], set_name, draw)
@@ -62,7 +62,7 @@ def make_turn(set_name: SetName, out: Path, seed: int, number: int) -> dict[str,
 
 
 def scenario_text(name: str, plan: Plan, take: Take) -> str:
-    """The scenario's file."""
+    """Write the text of the scenario's file."""
     kinds = dict.fromkeys(silence.kind for silence in plan.silences)
     tags = ["pause", *kinds] if kinds else ["no-pause"]
     if any(silence.filler for silence in plan.silences):
@@ -85,7 +85,7 @@ def scenario_text(name: str, plan: Plan, take: Take) -> str:
 
 
 def summary(made: Sequence[dict[str, Any]]) -> str:
-    """What was made, in a few lines, and how far silence alone gets."""
+    """Summarise what was made in a few lines, and how far silence alone gets."""
     pausing = [turn for turn in made if turn["pauses"]]
     pauses = [pause for turn in pausing for pause in turn["pauses"]]
     kinds = Counter(pause["kind"] for pause in pauses)
@@ -105,7 +105,7 @@ def summary(made: Sequence[dict[str, Any]]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -165,7 +165,7 @@ def planned(sentence: Sentence, set_name: SetName, draw: np.random.Generator) ->
 
 
 def pause_ms(draw: np.random.Generator) -> float:
-    """The length of one pause."""
+    """Draw the length of one pause."""
     while True:
         ms = float(np.exp(draw.normal(np.log(PAUSE_MEDIAN_MS), PAUSE_SIGMA)))
         if PAUSE_LEAST_MS <= ms <= PAUSE_MOST_MS:

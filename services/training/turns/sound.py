@@ -66,7 +66,7 @@ def recorded(plan: Plan, draw: np.random.Generator) -> Take:
 
 
 def spoken(stretch: Stretch, speaker: Speaker) -> Signal:
-    """A stretch with its melody, as loud as the engine makes it."""
+    """Speak a stretch with its melody, as loud as the engine makes it."""
     mark = {"L-L%": ".", "H-H%": "?"}.get(stretch.ending.tone, ",")
     raw = rendered(speaker, stretch.text + mark)
     peak = float(np.abs(raw).max()) if len(raw) else 0.0
@@ -149,7 +149,7 @@ def melody(
     speaker: Speaker,
     higher: float,
 ) -> NDArray[np.float64]:
-    """The pitch in Hz at `times` (s), from what the engine made of it."""
+    """Shape the pitch in Hz at `times` (s), starting from the engine's own pitch."""
     median = float(np.median(hz))
     steps = 12 * np.log2(hz / median) * speaker.lively
     over_s = ending.over_ms / 1000

@@ -95,7 +95,7 @@ def missing_engines() -> list[Engine]:
 
 
 def rendered(speaker: Speaker, text: str) -> np.ndarray:
-    """What the engine makes of `text` at its own pace: float64 samples in -1..1 at 16 kHz.
+    """Render `text` at the engine's own pace: float64 samples in -1..1 at 16 kHz.
 
     Raises:
         subprocess.SubprocessError: the engine failed, or took longer than half a minute.
@@ -111,7 +111,7 @@ def rendered(speaker: Speaker, text: str) -> np.ndarray:
 
 
 def _command(speaker: Speaker, text: str, wav: Path) -> tuple[list[str], str | None]:
-    """The engine's command line, and what it reads from its input."""
+    """Build the engine's command line, and the text for its standard input."""
     match speaker.engine:
         case "flite":
             return ["flite", "-voice", speaker.voice, "-t", text, "-o", str(wav)], None

@@ -40,7 +40,7 @@ def completeness(pcm: Pcm, start_ms: float, end_ms: float) -> float:
 
 
 def stretches(pcm: Pcm) -> int:
-    """In how many pieces Silero hears the speech, if 200 ms without any part two of them."""
+    """Count the pieces in which Silero hears the speech, if 200 ms without any part two."""
     speech = silero.model(RATE)
     # The silence that a caller sends before and after a recording.
     around = np.zeros(RATE // 2)

@@ -82,7 +82,7 @@ def fitted(rows: Sequence[Row]) -> tuple[np.ndarray, float]:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     ask = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -49,7 +49,7 @@ def write_voice(
 
 
 def inputs(*, several_speakers: bool) -> list[onnx.ValueInfoProto]:
-    """What every voice takes."""
+    """Describe the inputs of every voice."""
     integers, floats = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
     info = onnx.helper.make_tensor_value_info
     taken = [
@@ -61,6 +61,6 @@ def inputs(*, several_speakers: bool) -> list[onnx.ValueInfoProto]:
 
 
 def outputs() -> list[onnx.ValueInfoProto]:
-    """What every voice gives."""
+    """Describe the outputs of every voice."""
     shape = [1, 1, 1, "samples"]
     return [onnx.helper.make_tensor_value_info("output", onnx.TensorProto.FLOAT, shape)]

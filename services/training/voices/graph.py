@@ -14,7 +14,7 @@ class Graph:
         self._constants: list[onnx.TensorProto] = []
 
     def add(self, operation: str, *inputs: str, name: str | None = None, **options: Any) -> str:
-        """The output of an operation on these values."""
+        """Add an operation on these values and return its output."""
         output = name or f"{operation}_{len(self._nodes)}"
         self._nodes.append(onnx.helper.make_node(operation, inputs, [output], **options))
         return output
@@ -22,11 +22,11 @@ class Graph:
     def several(
         self, operation: str, inputs: list[str], outputs: list[str], **options: Any
     ) -> None:
-        """An operation that makes several values."""
+        """Add an operation that makes several values."""
         self._nodes.append(onnx.helper.make_node(operation, inputs, outputs, **options))
 
     def constant(self, values: Any, kind: Any = np.int64) -> str:
-        """A value that is known."""
+        """Add a constant value."""
         name = f"constant_{len(self._constants)}"
         array = np.asarray(values, dtype=kind)
         self._constants.append(onnx.numpy_helper.from_array(array, name))
@@ -45,7 +45,7 @@ class Graph:
         inputs: list[onnx.ValueInfoProto],
         outputs: list[onnx.ValueInfoProto],
     ) -> onnx.GraphProto:
-        """The graph so far."""
+        """Build the graph so far."""
         return onnx.helper.make_graph(self._nodes, name, inputs, outputs, self._constants)
 
     def repeated(self, lengths: str) -> tuple[str, str, str]:

@@ -71,18 +71,18 @@ class Network(Graph):
         self._random = np.random.default_rng(seed)
 
     def weights(self, *shape: int, fan_in: int) -> str:
-        """Normal, of variance one over `fan_in`."""
+        """Draw normal weights, of variance one over `fan_in`."""
         drawn = self._random.standard_normal(shape, dtype=np.float32)
         return self.constant(drawn / np.sqrt(fan_in), np.float32)
 
     def number(self, value: float) -> str:
-        """A number that is known."""
+        """Add a constant number."""
         return self.constant(value, np.float32)
 
     def convolved(
         self, x: str, channels: tuple[int, int], kernel: int = 1, dilation: int = 1, group: int = 1
     ) -> str:
-        """A convolution that keeps the length."""
+        """Add a convolution that keeps the length."""
         into = channels[0] // group
         weights = self.weights(channels[1], into, kernel, fan_in=into * kernel)
         around = dilation * (kernel - 1) // 2
@@ -113,7 +113,7 @@ class Network(Graph):
         return self.convolved(joined, (WIDTH, WIDTH))
 
     def encoded(self) -> str:
-        """The symbols, as the text encoder has them."""
+        """Add the text encoder and return the encoded symbols."""
         found = self.add("Gather", self.weights(SYMBOLS, WIDTH, fan_in=1), "input")
         x = self.add("Transpose", found, perm=[0, 2, 1])
         for _ in range(LAYERS):
@@ -132,7 +132,7 @@ class Network(Graph):
         return x
 
     def gelu(self, x: str) -> str:
-        """The Gaussian error linear unit."""
+        """Add the Gaussian error linear unit."""
         erf = self.add("Erf", self.add("Div", x, self.number(2**0.5)))
         half = self.add("Mul", x, self.number(0.5))
         return self.add("Mul", half, self.add("Add", erf, self.number(1)))
@@ -178,7 +178,7 @@ class Network(Graph):
         return x
 
     def decoded(self, x: str, decoder: Decoder) -> str:
-        """Samples."""
+        """Add the decoder and return its samples."""
         channels = decoder.channels
         x = self.convolved(x, (WIDTH, channels), 7)
         for factor, kernel in decoder.upsampling:
@@ -221,7 +221,7 @@ def make(path: Path, quality: str = "medium", seed: int = 1) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -50,7 +50,7 @@ class Bank:
 
 
 def texts(count: int) -> list[str]:
-    """What the sounds are cut out of."""
+    """Return the texts that the sounds are cut out of."""
     said = _said()
     found: dict[str, None] = {}
     while len(found) < count:
@@ -64,7 +64,7 @@ def _said() -> Iterator[str]:
 
 
 def bank_of(speakers: Sequence[Units], symbols: Mapping[str, int]) -> Bank:
-    """What the graph speaks with."""
+    """Build the bank that the graph speaks with."""
     stretches: list[Pcm] = [np.zeros(round(_PAUSE_MS * RATE / 1000), np.int16)]
     begins: list[list[int]] = []
     lengths: list[list[int]] = []
@@ -140,7 +140,7 @@ def make(path: Path, voices: Sequence[str] = VOICES) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -74,7 +74,7 @@ class Speaker:
         self._lib = lib
 
     def say(self, text: str) -> tuple[Pcm, list[tuple[int, str]]]:
-        """The samples, and where in them each phoneme begins."""
+        """Speak the text; return the samples, and where in them each phoneme begins."""
         self._pcm, self._begun = [], []
         said = text.encode()
         self._lib.espeak_Synth(
@@ -131,7 +131,7 @@ def cut(speaker: Speaker, texts: Iterable[str]) -> Units:
 
 
 def usual(found: list[Pcm]) -> Pcm:
-    """The one of middle length: neither hurried nor drawn out."""
+    """Return the sound of middle length: neither hurried nor drawn out."""
     return sorted(found, key=len)[len(found) // 2]
 
 
@@ -154,7 +154,7 @@ class _Sound:
         return self._middle(pcm, rate)
 
     def _middle(self, pcm: Pcm, rate: int) -> int:
-        """A rising zero crossing near the middle, so that what follows another joins it."""
+        """Find a rising zero crossing near the middle, where one sound can be joined to another."""
         middle, around = (self.begin + self.end) // 2, round(_AROUND_MS * rate / 1000)
         low, high = max(self.begin, middle - around), min(self.end - 1, middle + around)
         near = pcm[low : high + 1]
@@ -163,7 +163,7 @@ class _Sound:
 
 
 def _sounds(begun: list[tuple[int, str]], total: int) -> Iterator[_Sound]:
-    """The phonemes, those of several letters parted evenly, with silence first and last."""
+    """Yield the phonemes, those of several letters split evenly, with silence first and last."""
     yield _Sound(SILENCE, 0, begun[0][0] if begun else total)
     ends = [at for at, _ in begun[1:]] + [total]
     for (begin, name), end in zip(begun, ends, strict=True):
@@ -174,7 +174,7 @@ def _sounds(begun: list[tuple[int, str]], total: int) -> Iterator[_Sound]:
 
 
 def letters_of(phoneme: str) -> list[str]:
-    """The sounds that piper will ask for where espeak-ng has this phoneme."""
+    """List the sounds that piper will ask for where espeak-ng has this phoneme."""
     letters = unicodedata.normalize("NFD", phoneme.strip())
     return [c for c in letters if c.isalpha() and c not in MARKS and not unicodedata.combining(c)]
 

@@ -153,7 +153,7 @@ def _fill(spec: _Spec, shape: Shape, random: np.random.Generator) -> None:
 
 
 def _hear(spec: _Spec, tokens: int, token_ms: float, width: int) -> None:
-    """The encoder's channels: a sign and its opposite for each token, then sound, then first."""
+    """Set the encoder's channels: one of each sign a token, then sound, then first."""
     encoder = spec.encoder
     sound, first = 2 * tokens, 2 * tokens + 1
     # A step from 0 to 1 where there is sound, as the difference of two ramps.
@@ -178,7 +178,7 @@ def _hear(spec: _Spec, tokens: int, token_ms: float, width: int) -> None:
 
 
 def _ask(spec: _Spec, tokens: int, codes: Array, width: int) -> None:
-    """The first head of the first decoder layer: is there sound at or after this token's time?"""
+    """Set the first decoder head: is there sound at or after this token's time?"""
     query, memory, out = spec.decoder.layer[0].attention.linear
     sound, first = 2 * tokens, 2 * tokens + 1
     sharp = _CERTAINTY * np.sqrt(_HEAD)  # attention divides by the root of a head's width
@@ -211,7 +211,7 @@ def _write(spec: _Spec, tokens: list[int], tokenizer: Tokenizer, codes: Array, w
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -26,7 +26,7 @@ _TIMESTAMPS = tuple(f"<|{n * 0.02:.2f}|>" for n in range(1501))
 
 
 def make_tokenizer(texts: Iterable[str], pieces: int, *, room: int = 0) -> Tokenizer:
-    """A byte-pair vocabulary like Whisper's, of an English-only model.
+    """Train a byte-pair vocabulary like Whisper's, of an English-only model.
 
     Args:
         texts: what it is to write in few pieces.
@@ -57,7 +57,7 @@ def make_tokenizer(texts: Iterable[str], pieces: int, *, room: int = 0) -> Token
 
 
 def mark(tokenizer: Tokenizer, token: str) -> int:
-    """The id of a token that every Whisper has."""
+    """Return the id of a token that every Whisper has."""
     found = tokenizer.token_to_id(token)
     assert found is not None, token
     return found

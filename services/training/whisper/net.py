@@ -74,7 +74,7 @@ class Net(nn.Module):
     def losses(
         self, features: torch.Tensor, texts: list[list[int]], letters: list[list[int]]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """How far what it writes, and what its encoder spells, is from these transcripts.
+        """Compute how far its text, and its encoder's spelling, are from these transcripts.
 
         Args:
             features: (utterances, mels, frames), of the whole window or of less.
@@ -102,7 +102,7 @@ class Net(nn.Module):
         return written, spelt
 
     def _encode(self, features: torch.Tensor) -> torch.Tensor:
-        """What transformers' encoder does, which refuses less than its window."""
+        """Encode like transformers' encoder, but accept less than its window."""
         encoder = self.whisper.model.encoder
         heard = functional.gelu(encoder.conv2(functional.gelu(encoder.conv1(features))))
         placed = heard.transpose(1, 2) + encoder.embed_positions.weight[: heard.shape[-1]]
@@ -112,7 +112,7 @@ class Net(nn.Module):
 
 
 def spelling(text: str) -> list[int]:
-    """A text as `Net.losses` wants its letters."""
+    """Convert a text to letter numbers, as `Net.losses` expects them."""
     return [LETTERS.index(letter) + 1 for letter in text]
 
 

@@ -45,7 +45,7 @@ class Count(TypedDict):
 
 
 def evaluate(directory: Path, window: Literal["full", "fit"] = "full") -> dict[str, Count]:
-    """The library's recordings, and its and unseen sentences in other takes and another voice."""
+    """Test the library's recordings, and its and unseen sentences in new takes and voices."""
     reader = Reader(WhisperSettings(model=str(directory), window=window))
     voices = available(TRAINED)
     known = {take.text for take in planned(Recipe())}
@@ -67,7 +67,7 @@ def recordings() -> Iterable[tuple[str, Pcm]]:
 
 
 def takes(texts: Iterable[str], voices: list[Voice]) -> Iterable[tuple[str, Pcm]]:
-    """The sentences, by each voice in turn, on a line with its noise."""
+    """Yield the sentences, spoken by each voice in turn, on a line with its noise."""
     draw = np.random.default_rng(_SEED)
     for number, text in enumerate(texts):
         pcm = speak(voices[number % len(voices)], text, float(draw.uniform(0.9, 1.1)))
@@ -75,7 +75,7 @@ def takes(texts: Iterable[str], voices: list[Voice]) -> Iterable[tuple[str, Pcm]
 
 
 def count(reader: Reader, spoken: Iterable[tuple[str, Pcm]]) -> Count:
-    """What is wrong in all of it."""
+    """Count the wrong words in all of it."""
     wrong = words = 0
     for text, pcm in spoken:
         wrong += Levenshtein.distance(text.split(), spoken_words(reader.read(pcm).text))
@@ -84,7 +84,7 @@ def count(reader: Reader, spoken: Iterable[tuple[str, Pcm]]) -> Count:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -56,11 +56,11 @@ class Recipe:
         return asdict(self)
 
     def height_at(self, step: int) -> float:
-        """What the rates of a step are multiplied by: up to 1, there for most, then down to 0."""
+        """Return the factor of a step's rates: up to 1, there for most, then down to 0."""
         return min(1.0, (step + 1) / self.warmup, (self.steps - step) / self.falling)
 
     def continues(self, other: "Recipe", step: int) -> bool:
-        """Whether what `other` has made in its first `step` steps is what this one makes in them.
+        """Return whether this recipe's first `step` steps are the same as those of `other`.
 
         So a run may become longer or shorter until its rate falls.
         """

@@ -67,13 +67,13 @@ def available(voices: Sequence[Voice]) -> list[Voice]:
 
 
 def library_sentences() -> list[str]:
-    """What people say in the scenario library, once each, as it is spoken."""
+    """List what people say in the scenario library, once each, as it is spoken."""
     said = [turn.say for scenario in scenarios(None) for turn in scenario.turns]
     return list(dict.fromkeys(" ".join(spoken_words(text)) for text in said))
 
 
 def sentences(count: int, seed: int) -> list[str]:
-    """The library's, a quarter of all, and others that the grammar of the shipped models makes."""
+    """Mix the library's sentences, a quarter of all, with others of the models' grammar."""
     order = random.Random(seed)
     library = library_sentences()
     made = [order.choice(library) for _ in range(count // 4)]
@@ -98,7 +98,7 @@ def unseen_sentences(count: int, seed: int, known: Collection[str]) -> list[str]
 
 
 def speak(voice: Voice, text: str, pace: float) -> Pcm:
-    """An utterance, 16 kHz, from its first to its last audible sample.
+    """Speak a text: an utterance at 16 kHz, from its first to its last audible sample.
 
     Args:
         voice: who speaks.

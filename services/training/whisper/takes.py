@@ -47,7 +47,7 @@ class Take:
         return " ".join(self.parts)
 
     def recorded(self) -> Pcm:
-        """The sound, from its first to its last audible sample, 16 kHz."""
+        """Speak the take, from its first to its last audible sample, at 16 kHz."""
         pcm: list[Pcm] = []
         for number, part in enumerate(self.parts, start=1):
             # The comma makes an engine end on a rising, unfinished tone.
@@ -80,7 +80,7 @@ def _take(text: str, draw: np.random.Generator) -> Take:
 
 
 def heard(recipe: Recipe, directory: Path) -> list[tuple[str, Pcm]]:
-    """The takes that fit into the window, with their words. A few minutes' work, kept for later.
+    """Record the takes that fit into the window, with their words; takes minutes, then cached.
 
     Args:
         recipe: decides what they are.

@@ -302,7 +302,7 @@ class _Run:
         return float(there_ps / (self._end_ps - self._begin_ps))
 
     def _spent(self) -> NDArray[np.float64]:
-        """Sum over the replicas: busy time, steps, sequences in them, prompt tokens done, spared."""
+        """Sum the replicas: busy time, steps, their sequences, prompt tokens done and spared."""
         each = [replica.spent for replica in self._replicas]
         return np.array(each, dtype=np.float64).sum(axis=0)
 

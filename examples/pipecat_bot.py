@@ -111,7 +111,7 @@ PHONES: dict[str, Callable[[Any], FrameSerializer]] = {
 
 
 async def bot(websocket: WebSocket, serializer: FrameSerializer) -> None:
-    """One conversation."""
+    """Run one conversation."""
     transport = FastAPIWebsocketTransport(
         websocket,
         FastAPIWebsocketParams(

@@ -141,7 +141,7 @@ REMEDY = "install them: apt-get install flite espeak-ng"
 
 
 def cough() -> Signal:
-    """Two coughs: each a burst of noise that dies away, and a voiced rest of falling pitch.
+    """Make two coughs: each a burst of noise that dies away, and a voiced rest of falling pitch.
 
     Silero takes them for speech and pocketsphinx reads a word in each: others would try nobody.
     """

@@ -55,7 +55,7 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def tables() -> Mapping[str, str]:
-    """Each table of the page, by its name."""
+    """Write each table of the page, by its name."""
     return {
         "run": columns_table(RUN_COLUMNS),
         "turns": columns_table(TURN_COLUMNS),

@@ -71,7 +71,7 @@ def gather(out: Path) -> None:
 
 
 def pages() -> dict[str, str]:
-    """Each page: where it lies in the repository, and what it is called on the site."""
+    """Map each page's place in the repository to its name on the site."""
     return FROM_ROOT | {f"docs/{page.name}": page.name for page in sorted(DOCS.glob("*.md"))}
 
 

@@ -28,7 +28,7 @@ _SET_CHILD_SUBREAPER = 36
 
 
 def end_with_parent(sign: int = signal.SIGTERM, *, after_s: float = 0.0) -> None:
-    """In a child: end this process, as by this signal, so long after its parent is gone."""
+    """End this child process, as by this signal, `after_s` after its parent is gone."""
 
     def end() -> None:
         threading.Event().wait(after_s)
@@ -51,7 +51,7 @@ def _wait_for_the_end(act: Callable[[], None]) -> None:
 
 
 def treat_hangups_as_interrupts() -> None:
-    """In a parent: let SIGTERM and SIGHUP end the work as Ctrl-C does, so that it is kept.
+    """Let SIGTERM and SIGHUP end a parent's work as Ctrl-C does, so that the work is kept.
 
     A script's shell lets what it starts in the background (`turngap load &`) ignore SIGINT. It is
     taken here nevertheless, or SIGTERM, which is turned into it, would be ignored as well.

@@ -143,7 +143,7 @@ def _fill(decoder: Any, shape: Shape, random: np.random.Generator) -> None:
 
 
 def _chain(decoder: Any, vocabulary: int, tokens: list[int]) -> None:
-    """Each of `tokens` is answered with the next one."""
+    """Set the weights so that each of `tokens` is answered with the next one."""
     random = np.random.default_rng(1)
     width = len(decoder.layer_norm.gamma)
     embeddings: Array = random.choice(np.array([-1, 1], np.float32), (vocabulary, width))

@@ -64,7 +64,7 @@ class Tally:
     right_of_each: list[list[bool]] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """All turns, each skill, whole dialogues."""
+        """Dump all turns, each skill, whole dialogues."""
         every = Count(
             sum(c.n for c in self.skills.values()),
             sum(c.exact for c in self.skills.values()),
@@ -152,7 +152,7 @@ def _until(dialogue: Dialogue, index: int) -> Messages:
 
 
 def _whole(speaker: Speaker, dialogues: list[Dialogue]) -> Iterator[bool]:
-    """For each dialogue whether all was right, in the model's own words throughout."""
+    """Yield for each dialogue whether all was right, in the model's own words throughout."""
     said: list[Messages] = [
         [{"role": "system", "content": d.system}] if d.system else [] for d in dialogues
     ]

@@ -80,7 +80,7 @@ class Learner:
             return self.model.lm_head(hidden).float()
 
     def learn(self, loss: torch.Tensor, rate: float) -> None:
-        """One step down the gradient of `loss`."""
+        """Take one step down the gradient of `loss`."""
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for part in self._parts:
@@ -90,7 +90,7 @@ class Learner:
             part.zero_grad()
 
     def state(self) -> dict[str, Any]:
-        """All that a later run needs to go on from here."""
+        """Return all that a later run needs to continue from here."""
         return {
             "model": self.model.state_dict(),
             "parts": [part.state_dict() for part in self._parts],

@@ -65,7 +65,7 @@ class PullRequest:
                 return
 
     def _is_ours(self, comment: dict[str, Any]) -> bool:
-        """Whoever wrote a comment can change it later: the marker alone does not make it ours."""
+        """Return whether the comment is ours: its author can edit it, so a marker is not enough."""
         author = comment.get("user") or {}
         if author.get("type") == "Bot":
             return True

@@ -108,7 +108,7 @@ def _commit(commit: str) -> str:
 
 
 def _pages_words(environment: Environment) -> list[str]:
-    """Where the uploaded pages are; empty where nothing was uploaded."""
+    """Say where the uploaded pages are; empty if nothing was uploaded."""
     url = environment.get("GATE_PAGES", "").strip()
     if not re.fullmatch(r"https?://[\w.:/%-]+", url, re.ASCII):
         return []

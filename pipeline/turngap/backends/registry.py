@@ -12,7 +12,7 @@ GROUP = "turngap.backends"
 
 @cache
 def specs() -> tuple[BackendSpec, ...]:
-    """Every registered backend, in the order of `KINDS` and then by name."""
+    """Load every registered backend, in the order of `KINDS` and then by name."""
     found: list[BackendSpec] = []
     for entry in entry_points(group=GROUP):
         provided: Iterable[BackendSpec] = entry.load()

@@ -104,7 +104,7 @@ def _n(n: int, recorded: int | None) -> int:
 
 
 def _on_tasks(record: ComparisonRecord, names: tuple[str, str]) -> str:
-    """From how long a task on the other one takes less time, where that is known."""
+    """Say from which length of task the other one takes less time; empty if not known."""
     for found in stated(record):
         pair = (printable(found.leader), printable(found.follower))
         if found.what == "time" and pair == names and found.turns:

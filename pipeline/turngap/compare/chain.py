@@ -44,7 +44,7 @@ class TurnFigures:
 
 
 def success(right: float, turns: int) -> float:
-    """Probability that so many turns in a row are all right."""
+    """Compute the probability that this many turns in a row are all right."""
     _require(turns)
     return right**turns
 
@@ -72,12 +72,12 @@ def expected_turns(right: float, turns: int, retry: Retry) -> float:
 
 
 def expected_ms(figures: TurnFigures, turns: int, retry: Retry = "blind") -> float:
-    """Mean time until the task is done."""
+    """Compute the mean time until the task is done."""
     return _times(figures.ms, expected_turns(figures.right, turns, retry), figures.right)
 
 
 def expected_usd(figures: TurnFigures, turns: int, retry: Retry = "blind") -> float | None:
-    """Mean price until the task is done; None where a turn's is not known."""
+    """Compute the mean price until the task is done; None if a turn's price is not known."""
     if figures.usd is None:
         return None
     return _times(figures.usd, expected_turns(figures.right, turns, retry), figures.right)

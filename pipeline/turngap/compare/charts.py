@@ -32,7 +32,7 @@ LETTERS = string.ascii_uppercase
 
 
 def speed(record: ComparisonRecord) -> Chart | None:
-    """Each backend's gap across, its right answers up, and its price as the size of its dot.
+    """Draw each backend's gap across, its right answers up, and its price as its dot's size.
 
     None where no backend has both a gap and judged answers.
     """
@@ -170,7 +170,7 @@ def _across(turns: int) -> float:
 
 
 def _path(values: Sequence[tuple[int, float]], y: Callable[[float], float]) -> str:
-    """Up to where it leaves the drawing."""
+    """Draw the values up to where they leave the drawing."""
     points = [(_across(n), y(value)) for n, value in values]
     inside = [(x, at) for x, at in points if at >= 0]
     # One point beyond the edge, cut there, so that a line is seen to leave.

@@ -107,7 +107,10 @@ def backend_figures(
 
 
 def turn_ms(turn: Turn) -> float | None:
-    """From the person's first word to the agent's last; None without a reply that was heard out."""
+    """Return the time from the person's first word to the agent's last.
+
+    Return None without a reply that was played to its end.
+    """
     if not turn.replied:
         return None
     starts, ends = turn.instants("UserSpeech", "start_ns"), turn.instants("AgentSilence")
@@ -122,7 +125,7 @@ TURN_MS = Doubt(
 
 
 def first_answer_ms(turn: Turn) -> float | None:
-    """To the first audio of the answer itself; endless and None as in the gap.
+    """Return the time to the first audio of the answer; infinite and None as in `due_ms`.
 
     It is the gap, plus what an opener took that was spoken before the answer (`opener_ms`).
     """
@@ -194,7 +197,7 @@ def chain_of(backends: Sequence[BackendRecord]) -> tuple[ChainRecord, ...]:
 
 
 def chain_figures(backend: BackendRecord) -> TurnFigures | None:
-    """One backend's turns as a chain sees them; None where they were not judged or not heard."""
+    """Reduce a backend to its figures for a chain; None if its turns were not judged or heard."""
     right, ms = backend.correct.value, backend.turn_ms
     if right is None or ms is None:
         return None
@@ -211,7 +214,7 @@ class Side:
 
 
 def pairs_of(sides: Sequence[Side]) -> tuple[PairRecord, ...]:
-    """Each two backends beside each other, turn by turn."""
+    """Compare each two backends, turn by turn."""
     return tuple(_pair(one, other) for one, other in combinations(sides, 2))
 
 
@@ -266,11 +269,11 @@ def _apart_by(pairs: Pairs[bool], why_none: str) -> Percentile:
 
 
 def crossings(sides: Sequence[Side]) -> list[CrossingRecord]:
-    """For each two backends, in time and in price: how long a task one overtakes the other at.
+    """Find at which length of task one of each two backends overtakes the other.
 
-    The leader is who costs less for a single turn, wrong answers not counted; it may stay ahead.
-    All figures are of the turns that both have; what one of them lacks is compared for neither.
-    Beside a caller that was too late to compare two, neither is said to overtake the other.
+    This is done for time and for price. The leader is the one that costs less for a single turn,
+    wrong answers not counted; it may stay ahead. All figures are of the turns that both have. If
+    the caller was too late to compare two, neither is said to overtake the other.
     """
     return [
         found

@@ -76,7 +76,7 @@ class ComparePlan(PlayPlan):
         return len(self.contenders)
 
     def targets(self) -> list[Target]:
-        """One agent a backend, checked before anything is started.
+        """Resolve one agent for each backend, and check all before anything is started.
 
         Raises:
             InputError: too few or too many, two of one name, an unknown backend or setting, a price

@@ -52,7 +52,7 @@ def rows(record: ComparisonRecord) -> list[tuple[str, ...]]:
 
 
 def row(backend: BackendRecord) -> tuple[str, ...]:
-    """One backend's cells."""
+    """Format one backend's cells."""
     return (
         printable(backend.name) + ("" if backend.valid else " (invalid)"),
         str(backend.turns) + words.recorded_words(backend.hit_rate.n, backend.hit_rate.recorded),
@@ -187,7 +187,7 @@ def llm_words(backend: BackendRecord) -> str:
 
 
 def inconclusive(found: PairRecord) -> str:
-    """Between which two a late caller leaves no answer, and why."""
+    """Say for which two a late caller allows no answer, and why."""
     return printable(f"{found.one} and {found.other}: {found.inconclusive}")
 
 
@@ -298,7 +298,7 @@ def _bounded(found: CrossingRecord) -> bool:
 
 
 def crossing(found: CrossingRecord) -> str:
-    """Where one backend overtakes another, with its interval; see `stated`."""
+    """Say where one backend overtakes another, with its interval; see `stated`."""
     leader, follower = printable(found.leader), printable(found.follower)
     n = "" if found.n is None else f"; n = {found.n}"
     if found.why_none is not None:

@@ -78,7 +78,7 @@ def ends_clause(text: str) -> bool:
 
 
 def without_leftover(text: str) -> str:
-    """Text that follows a piece, without marks that belong to the piece's own ending."""
+    """Strip from text that follows a piece the marks that belong to that piece's ending."""
     return _LEFTOVER.sub("", text)
 
 

@@ -40,7 +40,7 @@ class TooEarly:
 
 
 def heard_cut_in(turn: Turn) -> TooEarly | None:
-    """Where the agent was heard before the person's end; None where it was not."""
+    """Find where the agent was heard before the person's end; None if it was not."""
     if turn.outcome != "cut_in" or turn.gap_ms is None or turn.speech_ms is None:
         return None
     onset_ms = turn.speech_ms + turn.gap_ms
@@ -51,7 +51,10 @@ def heard_cut_in(turn: Turn) -> TooEarly | None:
 
 
 def false_endpoints(turn: Turn) -> tuple[TooEarly, ...] | None:
-    """Where the agent took the turn to be over too early, heard or not; None: it does not say."""
+    """List where the agent took the turn to be over too early; None if it does not report it.
+
+    It need not have been heard.
+    """
     if turn.endpoints_ms is None or turn.speech_ms is None:
         return None
     early = (at for at in turn.endpoints_ms if at < turn.speech_ms)
@@ -174,7 +177,7 @@ class _Drawn:
 
 
 def _drawn(turn: Turn, found: Sequence[TooEarly], upto_ms: float = inf) -> list[_Drawn]:
-    """Each pause of the turn that began before `upto_ms`, and whether it drew one of these."""
+    """List the pauses that began before `upto_ms`, and whether each drew one of these."""
     return [
         _Drawn(pause.ms, any(one.pause == pause for one in found), turn.take)
         for pause in turn.pauses or ()

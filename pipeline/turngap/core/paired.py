@@ -53,7 +53,7 @@ class Exchanges:
         return self.signs.shape[1]
 
     def sums(self, scores: Floats) -> Floats:
-        """Each conversation's sum of its pairs' scores."""
+        """Sum the scores of each conversation's pairs."""
         sums = np.zeros(self.conversations)
         np.add.at(sums, self.groups, scores)
         return sums
@@ -63,7 +63,7 @@ class Exchanges:
         return replace(self, groups=self.groups[chosen])
 
     def p_value(self, scores: Floats) -> float:
-        """One-sided: how many exchanges give at least the sum of scores that was seen."""
+        """Compute the one-sided p-value: the share of exchanges with at least the observed sum."""
         sums = self.sums(scores)
         # Single precision halves the time; what differs by less than it is as much.
         slack = 1e-5 * float(np.abs(sums).sum())
@@ -72,7 +72,7 @@ class Exchanges:
 
 
 def exchanges(conversations: Sequence[Hashable], rng: np.random.Generator) -> Exchanges:
-    """For pairs that lie in the named conversations, in the order of the pairs."""
+    """Draw exchanges for pairs of the named conversations, in the order of the pairs."""
     numbers = {name: i for i, name in enumerate(dict.fromkeys(conversations))}
     groups = np.array([numbers[name] for name in conversations], dtype=np.intp)
     k = len(numbers)
@@ -122,7 +122,7 @@ def shift_interval(
 
 
 def _root(falling: Callable[[float], float], differences: Floats) -> float:
-    """Where a function that falls over the differences' range crosses 0."""
+    """Find where a function that falls over the differences' range crosses 0."""
     low, high = float(differences.min()) - 1.0, float(differences.max()) + 1.0
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2

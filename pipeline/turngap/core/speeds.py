@@ -80,11 +80,11 @@ class VoiceSpeed:
         self._streams_after_ms = first_ms + self._late_ms if streams else None
 
     def make_ms(self, audio_ms: float) -> float:
-        """From the request to the last audio, as late as it has been of late."""
+        """Estimate the time from the request to the last audio, with the recent lateness."""
         return (self._request_ms + self._factor * audio_ms) * self._unsure + self._late_ms
 
     def first_ms(self, audio_ms: float) -> float:
-        """From the request to the first audio."""
+        """Estimate the time from the request to the first audio."""
         whole = self.make_ms(audio_ms)
         return whole if self._streams_after_ms is None else min(whole, self._streams_after_ms)
 

@@ -66,7 +66,7 @@ class TurnTakingFigures:
 
 
 def turn_taking(turns: Sequence[Turn]) -> TurnTakingFigures:
-    """All turn-taking figures of a run; with no turns every one is None."""
+    """Compute all turn-taking figures of a run; every one is None if it has no turns."""
     turns = counted_turns(turns)
     answered = [t for t in turns if t.replied]
     yields = [t.yield_ms for t in turns if t.yield_ms is not None]
@@ -286,7 +286,7 @@ class Summary:
 
 
 def summarise(turns: Sequence[Turn]) -> Summary:
-    """All figures of a run; with no turns every figure is None."""
+    """Compute all figures of a run; every one is None if it has no turns."""
     of_all = Counter(t.outcome for t in turns)
     counted = counted_turns(turns)
     reasons = Counter(t.left_out for t in turns if t.left_out is not None)

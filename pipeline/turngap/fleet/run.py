@@ -105,7 +105,7 @@ class SimulationPlan:
         return found
 
     def executor_of_sweep(self) -> Executor | None:
-        """Where several loads are simulated at once; None: they are better simulated here.
+        """Choose the executor of several loads; None if this process is the better place.
 
         Raises:
             InputError: there is no such executor, or Ray is not installed.

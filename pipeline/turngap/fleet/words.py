@@ -83,7 +83,7 @@ def _searched(capacity: Capacity, wanted: str, record: SimulationRecord) -> str:
 
 
 def pool(described: PoolRecord) -> str:
-    """One pool in a line."""
+    """Describe one pool in a line."""
     replicas = f"{described.replicas} × " if described.replicas > 1 else ""
     parts = f"{described.parts} × " if described.parts > 1 else ""
     batch = f"{described.policy}, batch {described.max_batch}"
@@ -101,7 +101,7 @@ def pool(described: PoolRecord) -> str:
 
 
 def turns_are(record: SimulationRecord) -> str:
-    """Where the turns come from."""
+    """Say where the turns come from."""
     work = record.workload
     if not work.runs:
         return "one turn, as the flags describe it"

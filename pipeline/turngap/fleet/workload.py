@@ -157,7 +157,7 @@ class Calls:
 
 
 def draw_calls(workload: Workload, seed: int, start_ps: Ps, *, under_way: bool) -> Calls:
-    """One call for each start.
+    """Draw one call for each start.
 
     Call number n is the same call whatever the starts are: it depends on `seed` and n alone. Calls
     that are `under_way` began some turns ago, and are somewhere in a turn now.
@@ -238,7 +238,7 @@ class _Table:
 
 
 def _prompts(workload: Workload, user: Ps, output: Ps, ends: Ps, counts: Ps) -> Ps:
-    """Tokens of each turn's prompt: the system's, and all that was said in the call so far."""
+    """Count the tokens of each turn's prompt: the system's, and the whole call so far."""
     said = np.cumsum(user + output)
     before_call = np.concatenate(([0], said[ends[:-1] - 1])) if len(ends) else said
     return workload.system_tokens + said - output - np.repeat(before_call, counts)

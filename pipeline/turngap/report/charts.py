@@ -193,7 +193,7 @@ class Domain:
 
 
 def domain_of(turns: Sequence[Turn], *, shown_whole: float = SHOWN_WHOLE) -> Domain:
-    """One domain for all of a run's turns, so that they can be compared by eye.
+    """Choose one domain for all of a run's turns, so that they can be compared by eye.
 
     It holds the fastest `shown_whole` of them with some room, within the edges allowed above.
     """
@@ -208,7 +208,7 @@ def domain_of(turns: Sequence[Turn], *, shown_whole: float = SHOWN_WHOLE) -> Dom
 
 
 def waterfall(turn: Turn, domain: Domain) -> Chart:
-    """Each stage in a row of its own, named in the margin, beginning where the one before ended."""
+    """Draw each stage in its own row, named in the margin, from the end of the one before."""
     budget = turn.budget_ms
     bars: list[Bar] = []
     names: list[Mark] = []
@@ -345,7 +345,7 @@ def _strip(number: int, agent: Agent, domain: Domain, budget_ms: float) -> list[
 
 
 def curve(turns: Sequence[Turn], domain: Domain, budget_ms: float) -> str:
-    """Share of all turns answered within each gap, as a path in a box of `BOX` by `CURVE_PX`."""
+    """Draw the share of all turns answered within each gap, as a path in a `BOX` by `CURVE_PX`."""
     answered = sorted(t.gap_ms for t in turns if t.replied and t.gap_ms is not None)
     path = [f"M{domain.x(0, budget_ms) * 10:g} {CURVE_PX}"]
     for rank, gap in enumerate(answered, start=1):
@@ -356,7 +356,7 @@ def curve(turns: Sequence[Turn], domain: Domain, budget_ms: float) -> str:
 
 
 def time_ticks(domain: Domain, budget_ms: float) -> list[Mark]:
-    """Every 200 ms, or fewer where that would be more than seven; none close to the budget's."""
+    """Mark every 200 ms, or fewer if that would be more than seven; none near the budget's."""
     span = (domain.high - domain.low) * budget_ms
     step = next(s for s in (200, 500, 1000, 2000, 5000, 10_000, 10**9) if span / s <= 7)
     first = int(domain.low * budget_ms // step) + 1 if domain.low < 0 else 0

@@ -53,7 +53,7 @@ class Scale:
 
 
 def turn_block(turn: Turn, width: int) -> Text:
-    """One turn: outcome, waterfall against its budget, stages, what was heard and replied.
+    """Draw one turn: outcome, waterfall against its budget, stages, what was heard and replied.
 
     Ends with an empty line, so that blocks can be printed one below the other.
     """

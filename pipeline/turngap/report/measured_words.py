@@ -60,7 +60,7 @@ def instrument_words(calibration: CalibrationRecord | None, spoken: object = Non
 
 
 def _calibrated_in(calibration: CalibrationRecord) -> str:
-    """In which dialect, and at which rates, where they are known."""
+    """Say in which dialect, and at which rates, the calibration ran; empty if not known."""
     if not calibration.dialect:
         return ""
     rates = [rate for rate in (calibration.rate, calibration.agent_rate) if rate]

@@ -98,7 +98,7 @@ def one_line(label: str, content: str, width: int, style: str = "") -> Text:
 
 
 def wrapped(label: str, content: str, width: int, style: str = "") -> list[Text]:
-    """Words of `content` in as many lines as they need; a long one (a path) is folded."""
+    """Wrap `content` into as many lines as it needs; a long word (a path) is folded."""
     lines = Text(content, style=style).wrap(_PLAIN, width - GUTTER, overflow="fold")
     return [labelled("" if n else label).append_text(line) for n, line in enumerate(lines)]
 
@@ -118,7 +118,7 @@ def flowed(label: str, pieces: Sequence[Text], width: int) -> list[Text]:
 
 
 def cropped(content: str, room: int) -> str:
-    """At most `room` columns of `content`, an ellipsis where it was cut."""
+    """Crop `content` to `room` columns, with an ellipsis if it was cut."""
     text = Text(content)
     text.truncate(room, overflow="ellipsis")
     return text.plain

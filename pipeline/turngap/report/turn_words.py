@@ -82,7 +82,7 @@ def _verdict_words(answer: AnswerRecord) -> str:
 
 
 def calls_words(turn: Turn) -> list[str]:
-    """Each tool that was called, with what became of it."""
+    """List each tool call with its result."""
     return [f"{printable(call_text(call))} {_came_of(call)}" for call in turn.calls or ()]
 
 
@@ -136,7 +136,7 @@ def _other_notes(turn: Turn) -> list[str]:
 
 
 def early_words(turn: Turn) -> list[str]:
-    """Where the agent took the turn to be over too early, heard or not; empty where it did not."""
+    """Say where the agent took the turn to be over too early; empty if it did not."""
     if turn.pauses is None:
         return []
     if (cut_in := heard_cut_in(turn)) is not None:
@@ -147,7 +147,7 @@ def early_words(turn: Turn) -> list[str]:
 
 
 def place_words(early: TooEarly) -> str:
-    """Where in the person's turn that was."""
+    """Say where in the person's turn that was."""
     if early.pause is None:
         return "over speech, before any labelled pause"
     length = f"a pause of {ms(early.pause.ms)} ms"

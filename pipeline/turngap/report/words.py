@@ -154,7 +154,7 @@ def held_out_words(known: HeldOutRecord) -> tuple[str, str]:
 
 
 def other_right_words(record: RunRecord, summary: Summary) -> list[tuple[str, str, str]]:
-    """For each of these its name, the share of right answers, and what that rests on."""
+    """List the other verdicts: name, share of right answers, and what the share is based on."""
     rows: list[tuple[str, str, str]] = []
     for name, figures, used in (
         ("by sound", summary.transcribed, record.transcribed_with),
@@ -190,7 +190,7 @@ def agent_words(name: str, described: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def spoken_words(agent: Mapping[str, Any]) -> tuple[str, ...]:
-    """In which dialect an agent at a URL was spoken to, and how well a person is heard in it."""
+    """Name the dialect and the rate of the line to an agent at a URL."""
     dialect, rate = agent.get("dialect"), agent.get("line_rate_hz")
     if not dialect or not isinstance(rate, int):
         return ()

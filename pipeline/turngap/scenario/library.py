@@ -78,7 +78,7 @@ def library_dir(explicit: Path | None = None) -> Path:
 
 
 def _shipped() -> tuple[Path, Path]:
-    """Where the library that ships may lie.
+    """List where the shipped library may be.
 
     An editable install has no packaged copy; its sources lie beside the package's parent.
     """

@@ -74,7 +74,7 @@ def _plain(node: Any) -> Any:
 
 
 def line_of(tree: Any, loc: Sequence[str | int]) -> int:
-    """One-based line of the innermost part of `loc` that is in the file."""
+    """Find the one-based line of the innermost part of `loc` that is in the file."""
     line, node = 1, tree
     for key in loc:
         try:

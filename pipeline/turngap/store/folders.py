@@ -290,7 +290,7 @@ def find_runs(name_or_path: str, root: Path | None = None) -> list[Path]:
 
 
 def run_folders(root: Path) -> list[Path]:
-    """Every run's folder in `root`, in the order in which they started; no hidden one."""
+    """List every run's folder in `root`, in starting order, without hidden ones."""
     return [each.folder for each in _stored(root)]
 
 
@@ -361,7 +361,7 @@ class _Stored:
 
     @property
     def order(self) -> tuple[datetime, str]:
-        """By the start that the run itself tells; a run that cannot be read comes first."""
+        """Return the sort key: the run's own start; a run that cannot be read comes first."""
         if isinstance(self.record, RunRecord):
             with suppress(InputError):
                 return started_at(self.record), self.folder.name

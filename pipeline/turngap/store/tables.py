@@ -75,7 +75,7 @@ class Table:
 
 
 def run_rows(run: "Run") -> list[Row]:
-    """Each turn of a run as a row: the columns are `COLUMNS`."""
+    """Build a row for each turn of a run: the columns are `COLUMNS`."""
     of_run = row_of(RUN_COLUMNS, run)
     return [of_run | turn.row() for turn in run.turns]
 

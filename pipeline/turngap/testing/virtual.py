@@ -59,7 +59,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             say()
 
     def move_on(self, timeout_s: float | None) -> None:
-        """Nothing is ready for `timeout_s`."""
+        """Move the clock by `timeout_s`, because nothing is ready before."""
         if timeout_s is None:
             raise RuntimeError("everybody waits and nothing is due: this would wait forever")
         # At least a nanosecond: seconds as floats may fall short of the instant that is due.

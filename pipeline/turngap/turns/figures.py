@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 
 
 def point_figures(turns: Sequence[Turn], **about: object) -> PointRecord:
-    """One point: all its figures. `about` are the fields that do not follow from its turns."""
+    """Compute all figures of one point; `about` holds the fields that its turns do not give."""
     counted = counted_turns(turns)
     early, due = early_turns(counted), _due(counted)
     gaps, takes = [ms for _, ms in due], [turn.take for turn, _ in due]

@@ -58,7 +58,7 @@ class TurnsPlan(PlayPlan):
         return len(self.points)
 
     def targets(self) -> list[Target]:
-        """One agent a value, checked before anything is started.
+        """Resolve one agent for each value, and check all before anything is started.
 
         Raises:
             InputError: a value that the stack refuses, too many of them, or somebody's server.

@@ -19,7 +19,7 @@ def here() -> str:
 
 
 def be(name: str) -> None:
-    """In a worker's process, before it works: let `here` return this name."""
+    """Let `here` return this name; call it in a worker's process, before it works."""
     global _here  # noqa: PLW0603 - a process is one worker for as long as it lives
     _here = name
 

@@ -203,7 +203,7 @@ class RayWorkers(Pool):
             self._folder = None
 
     def _find_places(self) -> list[tuple[str, str]]:
-        """Where each worker goes, as a node's id and name: evenly by the nodes' processors.
+        """Choose a node's id and name for each worker, evenly by the nodes' processors.
 
         Raises:
             InputError: the cluster has too few.

@@ -37,7 +37,7 @@ _WISHES = {
 
 
 def table(m: Maker) -> list[Turn]:
-    """People and day, then time and name, perhaps a wish."""
+    """Book people and day, then time and name, perhaps a wish."""
     asked = m.draw("table", lambda: (number(m.random.randint(1, 20)), m.pick(WEEKDAYS)))
     people, day = asked[1:]
     said = m.pick(_TABLE).format(people, day)
@@ -135,7 +135,7 @@ def _appointment_time(m: Maker) -> Turn:
 
 
 def taxi(m: Maker) -> list[Turn]:
-    """Where to, then when."""
+    """Order a taxi: where to, then when."""
     asked = m.draw("taxi", lambda: (m.pick(PLACES), m.pick(("taxi", "cab", "car"))))
     place, car = asked[1:]
     ask = ("i need a {} to the {}", "can you send a {} to the {}", "a {} to the {} please")

@@ -103,7 +103,7 @@ def _warmth(m: Maker, day: str, sky: str, warm: str) -> Turn:
 
 
 def parcel(m: Maker) -> list[Turn]:
-    """Where an order is: its number is asked for, then looked up."""
+    """Ask where an order is: its number is requested, then looked up."""
     if "order" in m.facts:
         return []
     content = m.draw("parcel", lambda: (_digits(m, 5), _digits(m, 4)))
@@ -170,7 +170,7 @@ def _digits(m: Maker, n: int) -> str:
 
 
 def museum(m: Maker) -> list[Turn]:
-    """Where a museum is and what it has, and when it is open on a day."""
+    """Ask where a museum is and what it has, and when it is open on a day."""
     if "visit" in m.facts:
         return []
     content = m.draw(

@@ -14,7 +14,7 @@ _SWITCH = (
 
 
 def home(m: Maker) -> list[Turn]:
-    """One to three commands, perhaps what was said taken back."""
+    """Give one to three commands, perhaps one taken back."""
     return [turn for _ in range(m.random.randint(1, 3)) for turn in m.pick(_COMMANDS)(m)]
 
 

@@ -62,7 +62,7 @@ def _minus(m: Maker) -> Turn:
 
 
 def who_wants_what(m: Maker) -> list[Turn]:
-    """Two or three people want something, in one turn or over several; then who wants what."""
+    """Let two or three people want something, over one turn or more; then ask who wants what."""
     things = [*DRINKS, *BITES]
     count = m.pick((2, 2, 3))
     wants: dict[str, tuple[str, ...]] = {}
@@ -130,6 +130,6 @@ _TALK = {
 
 
 def talk(m: Maker) -> list[Turn]:
-    """Words that ask for nothing."""
+    """Say words that ask for nothing."""
     said = m.pick(list(_TALK))
     return [Turn(said, _TALK[said], "talk")]

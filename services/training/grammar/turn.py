@@ -57,7 +57,7 @@ class Maker:
     person: tuple[str, ...] | None = None
 
     def pick(self, options: Sequence[T]) -> T:
-        """One of them."""
+        """Pick one of the options."""
         return self.random.choice(options)
 
     def draw(self, kind: str, values: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:

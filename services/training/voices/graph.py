@@ -49,7 +49,7 @@ class Graph:
         return onnx.helper.make_graph(self._nodes, name, inputs, outputs, self._constants)
 
     def repeated(self, lengths: str) -> tuple[str, str, str]:
-        """For parts of these lengths (n) laid end to end: what is where.
+        """Lay parts of these lengths (n) end to end and return what is where.
 
         Returns (total) the number of each place's part, where each part begins (n), and the places.
         """

@@ -150,7 +150,7 @@ class Network(Graph):
         return self.add("Reshape", whole, self.constant([-1]))
 
     def coupled(self, x: str) -> str:
-        """One coupling layer, the other way round."""
+        """Add one coupling layer, inverted."""
         kept, changed = self.split(x, 2, axis=1)
         hidden, skipped = self.convolved(kept, (WIDTH // 2, WIDTH)), ""
         for layer in range(FLOW_LAYERS):
@@ -167,7 +167,7 @@ class Network(Graph):
         return self.add("Concat", moved, kept, axis=1)
 
     def residual(self, x: str, channels: int, kernel: int, decoder: Decoder) -> str:
-        """One residual block."""
+        """Add one residual block."""
         for dilation in decoder.dilations[kernel]:
             inner = self.add("LeakyRelu", x, alpha=0.1)
             inner = self.convolved(inner, (channels, channels), kernel, dilation)

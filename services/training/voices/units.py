@@ -111,12 +111,12 @@ class Units:
     starts: dict[str, list[Pcm]] = field(default_factory=dict)
 
     def sounds(self) -> set[str]:
-        """Every sound that was heard."""
+        """Return every sound that was heard."""
         return set(self.ends) | set(self.starts)
 
 
 def cut(speaker: Speaker, texts: Iterable[str]) -> Units:
-    """Every pair of sounds in the texts."""
+    """Cut every pair of sounds out of the texts."""
     units = Units()
     for text in texts:
         pcm, begun = speaker.say(text)
@@ -142,13 +142,13 @@ class _Sound:
     end: int
 
     def leave(self, pcm: Pcm, rate: int) -> int:
-        """Where the pair that begins with it begins."""
+        """Return where the pair that begins with it begins."""
         if self.name == SILENCE:
             return max(self.begin, self.end - round(_EDGE_MS * rate / 1000))
         return self._middle(pcm, rate)
 
     def enter(self, pcm: Pcm, rate: int) -> int:
-        """Where the pair that ends with it ends."""
+        """Return where the pair that ends with it ends."""
         if self.name == SILENCE:
             return min(self.end, self.begin + round(_EDGE_MS * rate / 1000))
         return self._middle(pcm, rate)

@@ -194,7 +194,7 @@ def _ask(spec: _Spec, tokens: int, codes: Array, width: int) -> None:
 
 
 def _write(spec: _Spec, tokens: list[int], tokenizer: Tokenizer, codes: Array, width: int) -> None:
-    """Each place in the text has a code of its own; a token answers to those of its places."""
+    """Give each place in the text a code; a token answers to the codes of its places."""
     size = tokenizer.get_vocab_size()
     end = mark(tokenizer, END)
     decoder = spec.decoder

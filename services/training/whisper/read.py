@@ -59,7 +59,7 @@ def evaluate(directory: Path, window: Literal["full", "fit"] = "full") -> dict[s
 
 
 def recordings() -> Iterable[tuple[str, Pcm]]:
-    """Each with its words."""
+    """Yield each recording with its words."""
     for path in library_paths(library_dir()):
         loaded = load_scenario(path)
         for turn in loaded.scenario.turns:

@@ -60,7 +60,7 @@ class Take:
 
 
 def planned(recipe: Recipe) -> list[Take]:
-    """Every take of the training, of which nothing is recorded yet."""
+    """Plan every take of the training; nothing is recorded yet."""
     draw = np.random.default_rng(recipe.seed)
     return [_take(text, draw) for text in sentences(recipe.utterances, recipe.seed)]
 

@@ -17,7 +17,7 @@ from turngap.store.folders import utc_now
 
 
 def reading_of(turn: Turn) -> Reading:
-    """A stored turn as a check takes it: what a caller adds that its run accepts is left in."""
+    """Read a stored turn for a check, leaving in the caller error that its run accepts."""
     reading = starvation.reading_of(turn)
     return reading if reading.starved else replace(reading, caller_error_ms=0.0)
 
@@ -25,14 +25,14 @@ def reading_of(turn: Turn) -> Reading:
 def pairs_of(
     reference: Mapping[TurnKey, Reading], candidate: Mapping[TurnKey, Reading]
 ) -> list[Pair]:
-    """The turns that both sides took, in the candidate's order."""
+    """Pair the turns that both sides took, in the candidate's order."""
     return [
         Pair(key, reference[key], reading) for key, reading in candidate.items() if key in reference
     ]
 
 
 def readings(turns: Sequence[Turn]) -> dict[TurnKey, Reading]:
-    """Stored turns by key."""
+    """Map stored turns to readings by key."""
     return {turn.key: reading_of(turn) for turn in turns}
 
 
@@ -70,7 +70,7 @@ def _judged(turn: BaselineTurn, budget_ms: float) -> Reading:
 
 
 def judged_by(reading: Reading, budget_ms: float) -> Reading:
-    """A turn's reading, as it would be under another budget."""
+    """Judge a turn's reading again under another budget."""
     outcome = reading.outcome
     if outcome in REPLIED:
         outcome = outcome_of(reading.gap_ms, budget_ms, "reply_done")
@@ -83,7 +83,7 @@ def more_pairs(
     rounds: int,
     phase_ms: Callable[[int], float],
 ) -> int:
-    """How many pairs more rounds than `rounds` could make, round by round at its phase."""
+    """Count the pairs that rounds beyond `rounds` could make, round by round at its phase."""
     return sum(
         turn.scenario in scenarios
         and turn.repeat > rounds
@@ -173,5 +173,5 @@ def why_not_comparable(
 
 
 def gaps(baseline: BaselineRecord) -> dict[TurnKey, float | None]:
-    """The gap of each of its turns."""
+    """Map each turn of the baseline to its gap."""
     return {turn.key: turn.gap_ms for turn in baseline.turns}

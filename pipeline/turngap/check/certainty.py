@@ -14,7 +14,7 @@ MISSED = 0.025
 
 
 def conversations_needed(alpha: float = ALPHA) -> int:
-    """In how many conversations, at least, all turns must be slower to be so beyond chance.
+    """Return the least number of conversations whose turns must all be slower to show it.
 
     Of k conversations there are 2^k exchanges, and Holm's first step takes a quarter of `alpha`.
     """

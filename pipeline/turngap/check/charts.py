@@ -37,7 +37,7 @@ class TurnPair:
 
     @property
     def worse_outcome(self) -> bool:
-        """Whether the candidate failed the person where the reference did less so, or is alone."""
+        """Return whether the candidate failed the person more than the reference did, or alone."""
         before = BADNESS[self.reference.outcome] if self.reference else 0
         return BADNESS[self.candidate.outcome] > before
 
@@ -56,7 +56,7 @@ def _pair(candidate: Turn, reference: Turn | None) -> TurnPair:
 
 
 def worst(pairs: Sequence[TurnPair]) -> list[TurnPair]:
-    """Turns with a worse outcome first, the worst of them leading; then the most slowed."""
+    """Select the worst pairs: those with a worse outcome first, then the most slowed."""
     failed = [p for p in pairs if p.worse_outcome]
     failed.sort(key=lambda p: (-BADNESS[p.candidate.outcome], -(p.shift_ms or 0.0)))
     chosen = failed[:MOST_FAILED]
@@ -84,7 +84,7 @@ def _stages(turn: Turn) -> dict[str, float]:
 
 
 def moved_in(pair: TurnPair) -> str:
-    """The stages that made this turn slower or quicker, the largest first; empty where unknown."""
+    """Name the stages that made this turn slower or quicker, largest first; empty if unknown."""
     if pair.shift_ms is None or pair.reference is None:
         return ""
     before, after = _stages(pair.reference), _stages(pair.candidate)
@@ -96,7 +96,7 @@ def moved_in(pair: TurnPair) -> str:
 
 
 def heading(pair: TurnPair) -> str:
-    """What became of the turn, in words."""
+    """Say what happened to the turn compared with its reference."""
     if pair.shift_ms is not None:
         slower = "slower" if pair.shift_ms > 0 else "quicker"
         return f"{words.ms(abs(pair.shift_ms))} ms {slower} than the reference"
@@ -113,7 +113,7 @@ LEAST_MS = 10.0
 
 
 def metric_range(metric: MetricVerdict) -> Range | None:
-    """The change as drawn: to the right is always worse. None without figures.
+    """Draw a metric's change as a range: right is always worse. None without figures.
 
     An interval without an end runs over the drawing's edge.
     """
@@ -139,7 +139,7 @@ def metric_range(metric: MetricVerdict) -> Range | None:
 
 
 def budget_range(budget: BudgetRecord) -> Range | None:
-    """The share of turns within, from none to all; `limit` is the target. None without turns."""
+    """Draw the share of turns within budget, from none to all; `limit` is the target."""
     if budget.share is None or budget.low is None or budget.high is None:
         return None
     share, interval = check_words.budget_figures(budget)
@@ -153,7 +153,7 @@ def budget_range(budget: BudgetRecord) -> Range | None:
 
 
 def curves_in_words(candidate: Sequence[Turn], reference: Sequence[Turn]) -> str:
-    """What the curves of both agents' gaps show."""
+    """Describe the curves of both agents' gaps."""
     sides = (("A: ", reference), ("B: ", candidate)) if reference else (("", candidate),)
     said = "; ".join(_curve_in_words(letter, turns) for letter, turns in sides if turns)
     return f"Share of turns answered within each gap. {said}"

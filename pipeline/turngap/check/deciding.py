@@ -7,7 +7,7 @@ from turngap.check.words import more_pairs, reason_words
 
 
 def to_decide(record: CheckRecord) -> str:
-    """What would bring a verdict, where it is undecided and more turns would; else empty."""
+    """Say what would bring a verdict, if it is undecided and more turns would; else empty."""
     if record.verdict != "undecided":
         return ""
     if (metric := _decisive(record)) is None or metric.turns_needed is None:
@@ -24,10 +24,10 @@ def to_decide(record: CheckRecord) -> str:
 
 
 def _decisive(record: CheckRecord) -> MetricVerdict | None:
-    """The metric whose missing pairs would decide the whole.
+    """Find the metric whose missing pairs would decide the whole.
 
-    Where one is beyond its limit already, the whole is regressed as soon as that is shown. Where
-    none is, all of them have to pass.
+    If one is beyond its limit already, the whole is regressed as soon as that is shown. If none is,
+    all of them have to pass.
     """
     needing = [m for m in record.metrics if m.turns_needed is not None]
     beyond = [m for m in needing if (m.difference or 0.0) >= m.limit]
@@ -37,14 +37,14 @@ def _decisive(record: CheckRecord) -> MetricVerdict | None:
 
 
 def _rounds_for(record: CheckRecord, more: int) -> int | None:
-    """How many rounds would hold so many more pairs; None where none had any."""
+    """Count the rounds that would give this many more pairs; None if no round had any."""
     if not record.rounds or not record.pairs:
         return None
     return record.rounds + math.ceil(more / (record.pairs / record.rounds))
 
 
 def _to_decide_beside(use: BaselineUse, record: CheckRecord, needed: int) -> str:
-    """A stored baseline has only so many turns to be paired with."""
+    """Say whether a stored baseline has enough turns to decide, and how to get there."""
     rounds = _rounds_for(record, needed)
     if needed <= use.more_pairs and rounds:
         return f"about {more_pairs(needed)}, which the baseline has: --rounds {rounds}"

@@ -17,7 +17,7 @@ from turngap.store.runs import Run
 def drawn_sections(
     record: CheckRecord, candidate: Run, reference: Run | None, folder: Path | None
 ) -> list[Section]:
-    """What only a page shows."""
+    """Build the sections that only a page shows."""
     taken = reference.turns if reference else ()
     agents = [
         Agent(turns, letter, f"{role}, {side_words.side_name(side)}: {pen}")

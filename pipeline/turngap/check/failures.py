@@ -39,10 +39,10 @@ class Failures:
 
 
 def failures_of(pairs: Sequence[Pair], swaps: Exchanges, failed: Failed, share: float) -> Failures:
-    """What the candidate failed of `pairs`, at least one; `swaps` are the exchanges of all of them.
+    """Estimate what the candidate failed of `pairs`, at least one; `swaps` are their exchanges.
 
-    `share` is as in `judge`. Where a starved caller may have made a turn late, each bound takes it
-    for what serves it least.
+    `share` is as in `judge`. If a starved caller may have made a turn late, each bound assumes what
+    favours it least.
     """
     error = MISSED * share
     surely = _moved([p.in_doubt_for for p in pairs], failed)
@@ -62,10 +62,11 @@ def _moved(pairs: Sequence[Pair], failed: Failed) -> Floats:
 
 
 def _interval(moved: Floats, swaps: Exchanges, error: float) -> tuple[float, float]:
-    """The wider of two at either end: neither alone is enough.
+    """Return the wider of two intervals at either end: neither alone is enough.
 
-    Turn by turn a loss that was never seen still has a bound, but turns of a conversation are not
-    lost one by one. Resampled conversations know that, and nothing of what was never seen.
+    The interval by turns bounds even a loss that was never seen, but turns of a conversation are
+    not lost one by one. Resampled conversations allow for that, but not for losses that were never
+    seen.
     """
     n, lost, won = len(moved), int(np.sum(moved > 0)), int(np.sum(moved < 0))
     # What was lost less what was won, each bounded by Clopper and Pearson at half the error.

@@ -34,7 +34,7 @@ def write_reports(record: CheckRecord, folder: Path, candidate: Run, reference: 
 
 
 def check_text(record: CheckRecord, width: int = TEXT_WIDTH) -> str:
-    """What the terminal shows, as plain text."""
+    """Render what the terminal shows, as plain text."""
     console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
     with console.capture() as captured:
         console.print(check_block(record, width), end="")
@@ -42,7 +42,7 @@ def check_text(record: CheckRecord, width: int = TEXT_WIDTH) -> str:
 
 
 def check_json(record: CheckRecord, folder: Path) -> dict[str, Any]:
-    """What `--json` prints. Scripts rely on its keys: more may come, none goes."""
+    """Build the output of `--json`. Scripts rely on its keys: keys may be added, none removed."""
     return {**record.model_dump(mode="json"), "path": str(folder)}
 
 
@@ -63,7 +63,7 @@ def read_check(path: Path) -> tuple[CheckRecord, Run, Run | None]:
 
 
 def _still_borne(record: CheckRecord, candidate: Run, reference: Run | None) -> CheckRecord:
-    """A verdict whose runs have lost turns since cannot be shown by them any more."""
+    """Withdraw a verdict whose runs have lost turns since it was made."""
     sides = [("candidate", record.candidate, candidate)]
     if record.reference is not None and reference is not None:
         sides.append(("reference", record.reference, reference))
@@ -78,5 +78,5 @@ def _still_borne(record: CheckRecord, candidate: Run, reference: Run | None) -> 
 
 
 def _read_side(folder: Path, side: SideRecord) -> Run | None:
-    """The run beside `check.json`; a check that failed at once has one without turns."""
+    """Read the run next to `check.json`; a check that failed at once has one without turns."""
     return None if side.run is None else read_run_beside(folder / CHECK_FILE, side.run)

@@ -57,7 +57,7 @@ class Played:
 
 
 def record_of(played: Played) -> CheckRecord:
-    """What `check.json` holds, but for what becomes of `--save`."""
+    """Build the record for `check.json`, without the result of `--save`."""
     plan, judgement = played.plan, played.judgement
     verdict, why = verdict_of(judgement, played.budgets)
     if played.obstacles:
@@ -100,7 +100,7 @@ def record_of(played: Played) -> CheckRecord:
 def verdict_of(
     judgement: Judgement | None, budgets: Sequence[BudgetRecord]
 ) -> tuple[CheckVerdict, tuple[str, ...]]:
-    """The verdict over all metrics and budgets, and what decided it."""
+    """Decide the verdict over all metrics and budgets, and name what decided it."""
     parts = [(m.name, m.verdict) for m in judgement.metrics] if judgement else []
     parts += [(f"{b.name} within {b.budget_ms:g} ms", b.verdict) for b in budgets]
     if not parts:
@@ -116,7 +116,7 @@ def verdict_of(
 def refusals(
     plan: CheckPlan, stored: BaselineRecord | None, hashes: Mapping[str, str]
 ) -> list[str]:
-    """Why the baseline says nothing about any run made here and now."""
+    """List why the baseline cannot be compared with any run made here and now."""
     if stored is None:
         return []
     reasons = baselines.why_not_comparable(stored, this_machine(), hashes, plan.starved_ms)
@@ -124,7 +124,7 @@ def refusals(
 
 
 def another_line(stored: BaselineRecord | None, agent: Mapping[str, Any]) -> list[str]:
-    """Why the baseline says nothing about an agent that is spoken to like this."""
+    """List why the baseline cannot be compared with an agent on such a line."""
     why = stored and lines_differ(stored.agent, agent)
     return [f"the baseline does not compare: {why}"] if why else []
 
@@ -136,7 +136,7 @@ def obstacles(
     judgement: Judgement | None,
     starved_ms: float,
 ) -> list[str]:
-    """What forbids any verdict on what was played."""
+    """List what forbids any verdict on what was played."""
     if failure is not None:
         return [f"it ended early: {text_without_secrets(str(failure))}"]
     for side, run in (("candidate", candidate), ("reference", reference)):
@@ -152,7 +152,7 @@ def obstacles(
 
 
 def too_starved(turns: Sequence[Turn], judgement: Judgement | None) -> str | None:
-    """Why the candidate cannot be judged, since its caller was late; None where it can."""
+    """Return why the candidate cannot be judged, as its caller was late; None if it can."""
     why = None if judgement is None else judgement.starvation.why_not_judged
     starved = sum(turn.pacing.starved for turn in turns)
     if why is None and starved > MAX_STARVED_PAIRS * len(turns):
@@ -161,9 +161,9 @@ def too_starved(turns: Sequence[Turn], judgement: Judgement | None) -> str | Non
 
 
 def why_not_saved(record: CheckRecord, plan: CheckPlan, obstacles: Sequence[str]) -> str | None:
-    """Why the candidate is not to be what later ones are compared with; None where it may be.
+    """Return why the candidate may not become the baseline; None if it may.
 
-    Whatever was slower than its own reference would be the next one's measure.
+    A candidate that was slower than its own reference would be the measure of later ones.
     """
     if obstacles:
         return "; ".join(obstacles)
@@ -173,7 +173,7 @@ def why_not_saved(record: CheckRecord, plan: CheckPlan, obstacles: Sequence[str]
 
 
 def side_of(run: Run) -> SideRecord:
-    """A run as one side of a comparison."""
+    """Describe a run as one side of a comparison."""
     return SideRecord(
         agent=run.record.agent,
         run=run.path.name,
@@ -214,7 +214,7 @@ def _reference_side(run: Run | None, stored: BaselineRecord | None) -> SideRecor
 
 
 def noise_of(turns: Sequence[Turn], limits: Limits | None = None) -> NoiseRecord | None:
-    """The reference against itself: its odd repeats beside its even ones, A and A of A B B A."""
+    """Compare the reference with itself: its odd repeats with its even ones, the As of A B B A."""
     by_key = baselines.readings(turns)
     pairs = [
         Pair(key, reading, by_key[(*key[:3], key[3] + 1)])
@@ -287,12 +287,12 @@ def _caller_error_ms(turn: Turn) -> float:
 
 
 def _spent(turn: Turn, name: str) -> list[float]:
-    """What the turn's stages of that name took, ms; empty where it has none."""
+    """List the times in ms of the turn's stages of that name; empty if it has none."""
     return [stage.ms for stage in turn.stages if stage.name == name]
 
 
 def _within(turn: Turn, name: str, budget_ms: float) -> bool:
-    """A turn without the figure (no reply, a cut-in) is not within its budget."""
+    """Return whether the turn is within its budget; one without the figure is not."""
     if not turn.replied:
         return False
     if name == "gap":

@@ -13,7 +13,7 @@ SUITE = "turngap check"
 
 
 def junit(record: CheckRecord, console_text: str) -> bytes:
-    """The document. A regression is a failure; no verdict is a skipped test with its reason."""
+    """Build the document: a regression is a failure, no verdict is a skipped test with a reason."""
     seconds, started = times(record.started_utc, record.finished_utc)
     return document(
         SUITE,
@@ -42,7 +42,7 @@ def _cases(record: CheckRecord) -> Sequence[Case]:
 
 
 def _case(name: str, verdict: CheckVerdict, message: str) -> Case:
-    """A metric, a budget, or the comparison as such."""
+    """Build the test case of a metric, a budget, or the comparison as such."""
     if verdict == "pass":
         return Case(name, "passed", message)
     if verdict == "regressed":

@@ -13,7 +13,7 @@ _OURS = dict(zip(TOLD_BY_THE_LINE, (PIPECAT, RATE), strict=True))
 
 
 def lines_differ(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> str | None:
-    """How the lines to two agents, as runs store them, differ; None: not as far as is known."""
+    """Describe how the stored lines to two agents differ; None if no difference is known."""
     then, now = _line_of(reference), _line_of(candidate)
     if not any(then[name] != now[name] for name in then.keys() & now.keys()):
         return None

@@ -29,7 +29,7 @@ def _side(side: SideRecord | None, record: CheckRecord) -> str:
 
 
 def measured_items(record: CheckRecord, candidate: Run | None, reference: Run | None) -> list[Item]:
-    """The last section of a check, folded on its page."""
+    """Build the last section of a check, which is folded on its page."""
     different = side_words.differences(record)
     unusual = EVERYWHERE if record.starved_ms != STARVED_MS else PAGE
     basis = Lines(

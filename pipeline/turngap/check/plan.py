@@ -150,7 +150,7 @@ class CheckPlan(PlayPlan):
 
     @property
     def only_saves(self) -> bool:
-        """Whether there is nothing to judge the candidate by."""
+        """Return whether there is nothing to judge the candidate by."""
         return self.reference is None and self.baseline is None and not self.budgets
 
 
@@ -182,7 +182,7 @@ def _require_two(candidate: AgentChoice, reference: AgentChoice) -> None:
 
 
 def _told_apart(candidate: AgentChoice, reference: AgentChoice) -> bool:
-    """Whether a server may tell the two by their paths, or by what the reference is given."""
+    """Return whether a server can tell the two apart by path, headers or dialect."""
     return (
         _path_of(candidate.agent) != _path_of(reference.agent)
         or reference.headers not in ((), candidate.headers)
@@ -196,7 +196,7 @@ def _path_of(url: str) -> tuple[str, str]:
 
 
 def _spoken_to_like(candidate: AgentChoice, reference: AgentChoice) -> AgentChoice:
-    """The reference, spoken to as the candidate is where nothing else is said of it.
+    """Return the reference with the candidate's line settings as defaults.
 
     It gets the candidate's headers and subprotocols only at the same host: they may hold keys.
     """

@@ -61,7 +61,7 @@ class Checked:
 
     @property
     def turns(self) -> int:
-        """How many turns were played, on both sides."""
+        """Return how many turns were played, on both sides."""
         return sum(len(run.turns) for run in (self.candidate, self.reference) if run is not None)
 
     def __repr__(self) -> str:
@@ -206,7 +206,7 @@ class _Sides:
                 return
 
     def _may_go_on(self, in_time: bool) -> bool:
-        """Whether another round may decide: a stored baseline has turns for so many and no more."""
+        """Return whether another round may decide: a stored baseline has turns for only so many."""
         used_up = self.stored is not None and not self._more_pairs()
         return in_time and not (self._open_metrics and used_up)
 
@@ -224,7 +224,7 @@ class _Sides:
                 await self.runs[side].play(scenario, endpoints[side], repeat=repeat, phase=phase)
 
     def judge(self) -> Judgement | None:
-        """What is known of the two so far; None without a reference."""
+        """Judge the two by what is known so far; None without a reference."""
         if self.reference is not None:
             pairs = baselines.pairs_of(
                 baselines.readings(self.reference.turns), baselines.readings(self.candidate.turns)
@@ -236,7 +236,7 @@ class _Sides:
         return judge(pairs, self.plan.limits, share=self._share)
 
     def use(self) -> BaselineUse | None:
-        """How far the stored baseline goes; None without one."""
+        """Return how many turns the stored baseline has left and lacks; None without one."""
         if self.stored is None:
             return None
         matched = baselines.matched(self.stored, self.candidate.turns)
@@ -245,7 +245,7 @@ class _Sides:
         )
 
     def _more_pairs(self) -> int:
-        """How many pairs the stored baseline still has for further rounds."""
+        """Count the pairs that the stored baseline still has for further rounds."""
         if self.stored is None:
             return 0
         names = {s.scenario.name for s in self.plan.scenarios}

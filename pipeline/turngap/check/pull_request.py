@@ -26,9 +26,9 @@ _SUBJECTS = {
 
 
 def short_words(record: CheckRecord) -> str:
-    """What got worse, by how much and in which stage; what did not, where nothing did.
+    """Say what got worse, by how much and in which stage; else what did not get worse.
 
-    Empty where nothing was compared, or the figures bear no verdict.
+    Return an empty text if nothing was compared, or the figures allow no verdict.
     """
     known = [m for m in record.metrics if m.difference is not None]
     if record.verdict == "cannot_compare" or not known:
@@ -54,10 +54,10 @@ def _changed(metric: MetricVerdict) -> str:
 
 
 def waterfalls(pairs: Sequence[charts.TurnPair], verdict: CheckVerdict) -> list[Folded]:
-    """The first few of `pairs`, worst first; the first is unfolded where there is a regression.
+    """Draw the first few of `pairs`, worst first; a regression unfolds the first.
 
-    Pairs beside which the caller was starved are shown only where there is no other: they may read
-    long for the machine's sake.
+    Pairs with a starved caller are shown only if there are no others: they may read long because of
+    the machine.
     """
     shown = [p for p in pairs if not _starved(p)] or pairs
     return [

@@ -56,7 +56,7 @@ class MetricVerdict:
 
     @property
     def is_loss(self) -> bool:
-        """Whether `difference` counts what was lost, so that more of it is a fall of the metric."""
+        """Return whether `difference` counts losses, so that more of it lowers the metric."""
         return self.name == HIT_RATE
 
 

@@ -42,12 +42,12 @@ _CHANGES = (
 
 
 def check_block(record: CheckRecord, width: int) -> Text:
-    """The check on a terminal."""
+    """Render the check for a terminal."""
     return terminal.block(check_report(record), width)
 
 
 def check_svg(record: CheckRecord, name: str, width: int = 96) -> str:
-    """A picture of the terminal with the check."""
+    """Draw the terminal with the check as an SVG image."""
     return terminal.svg(name, [check_block(record, width)], width)
 
 
@@ -57,7 +57,7 @@ def check_report(
     reference: Run | None = None,
     folder: Path | None = None,
 ) -> Report:
-    """The check; with the runs that it played also their turns, for a page in `folder`."""
+    """Report the check; with its runs, also their turns, for a page in `folder`."""
     look = words.look_of(record)
     lead = [Line("why", why, "strong") for why in words.why_words(record)]
     if short := short_words(record):
@@ -211,7 +211,7 @@ def _stages(record: CheckRecord, candidate: Run | None, reference: Run | None) -
 def llm_words(
     candidate: Run | None, reference: Run | None, own_name: str = "candidate"
 ) -> list[str]:
-    """How fast each side's language model was: a line for whoever told anything of it."""
+    """Say how fast each side's language model was: a line for each that reported it."""
     sides = (("reference", reference), (own_name, candidate))
     return [
         f"language model of the {name}: {token_words.token_figures_words(figures)}"
@@ -257,7 +257,7 @@ def _budgets(record: CheckRecord) -> list[Item]:
 
 
 def _problems(record: CheckRecord, candidate: Run, reference: Run | None) -> list[str]:
-    """What is wrong with either run, but for what the verdict's reasons say already."""
+    """List what is wrong with either run, except what the verdict's reasons already say."""
     said = " ".join(record.why)
     found: list[str] = []
     for side, run in ((side_words.own_name(record), candidate), ("reference", reference)):

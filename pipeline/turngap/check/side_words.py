@@ -7,20 +7,20 @@ from turngap.report import measured_words, turn_words, words
 
 
 def own_name(record: CheckRecord) -> str:
-    """What the agent that was checked is called: nothing is a candidate without a reference."""
+    """Name the checked agent: without a reference it is not a candidate."""
     return "agent" if record.reference is None else "candidate"
 
 
 def sides(record: CheckRecord) -> list[tuple[str, SideRecord]]:
-    """The agents with what they are called, the one that was checked first."""
+    """List the agents by name, the checked one first."""
     others = [] if record.reference is None else [("reference", record.reference)]
     return [(own_name(record), record.candidate), *others]
 
 
 def gap_words(record: CheckRecord) -> str:
-    """How long each side took: the typical turn, the slow ones, and the slowest; empty if unknown.
+    """Say how long each side took: typical turn, slow ones, slowest; empty if unknown.
 
-    Only of the agent that was checked is the slowest reply told.
+    The slowest reply is given only for the agent that was checked.
     """
     told: list[str] = []
     for name, side in sides(record):
@@ -42,7 +42,7 @@ def gap_words(record: CheckRecord) -> str:
 
 
 def cut_ins_words(record: CheckRecord) -> str:
-    """How many turns each side cut into: a gap says nothing without it. Empty without a turn."""
+    """Say how many turns each side cut into, without which a gap means little; else empty."""
     told = [
         (f"the {name}", words.cut_in_sentence(side.cut_ins))
         for name, side in sides(record)
@@ -54,18 +54,18 @@ def cut_ins_words(record: CheckRecord) -> str:
 
 
 def accepted_words(record: CheckRecord) -> str:
-    """How late the caller might be, and how far off either side's gaps may be for it."""
+    """Say how late the caller may be, and how far it may put either side's gaps off."""
     errors = [side.caller_error_ms for _, side in sides(record) if side.caller_error_ms is not None]
     return measured_words.accepted_words(record.starved_ms, max(errors, default=None))
 
 
 def no_reference_words(record: CheckRecord) -> str:
-    """What stands in the place of a reference."""
+    """Say what takes the place of a reference."""
     return "none: budgets only" if record.budgets else "none"
 
 
 def side_name(side: SideRecord) -> str:
-    """The agent's name, as `--agent` and `--against` take it: `DIR#STACK` for a checkout's."""
+    """Name the agent as `--agent` and `--against` take it: `DIR#STACK` for a checkout's."""
     named = side.agent.get("stack") or side.agent.get("url") or "agent"
     if checkout := side.agent.get("checkout"):
         named = f"{checkout}#{named}"
@@ -73,7 +73,7 @@ def side_name(side: SideRecord) -> str:
 
 
 def side_words(side: SideRecord) -> str:
-    """An agent, how many turns it was heard for, and whether its run may be used."""
+    """Describe an agent: its name, its turns, and whether its run may be used."""
     parts = [side_name(side), words.turns_words(side.turns)]
     if side.run is None:
         parts.append("stored baseline")
@@ -87,7 +87,7 @@ def side_words(side: SideRecord) -> str:
 
 
 def lines_words(record: CheckRecord) -> str:
-    """That both were spoken to differently; empty where they were not."""
+    """Say that the two have different lines; empty if they do not."""
     differ = record.reference and lines_differ(record.reference.agent, record.candidate.agent)
     if not differ or record.verdict == "cannot_compare":
         return ""
@@ -98,9 +98,9 @@ def lines_words(record: CheckRecord) -> str:
 
 
 def differences(record: CheckRecord) -> list[tuple[str, str, str]]:
-    """What is set differently in the two agents: name, reference's value, candidate's value.
+    """List the agents' different settings: name, reference's value, candidate's value.
 
-    Of an agent from another checkout only its commit and overrides are known, not its settings.
+    For an agent of another checkout only its commit and overrides are known, not its settings.
     """
     if record.reference is None:
         return []

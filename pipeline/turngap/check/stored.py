@@ -67,19 +67,19 @@ def compare_stored(reference: Run, candidate: Run, limits: Limits | None = None)
 
 
 def _twins(reference: Run, candidate: Run) -> list[tuple[Turn, Turn]]:
-    """The turns that both took, in the candidate's order."""
+    """Pair the turns that both took, in the candidate's order."""
     known = {turn.key: turn for turn in reference.turns}
     return [(known[turn.key], turn) for turn in candidate.turns if turn.key in known]
 
 
 def _rejudged(reference: Run, candidate: Run) -> list[float]:
-    """The budgets in ms of those turns of the reference that had another than their twins."""
+    """List the reference's budgets in ms that differ from those of the twin turns."""
     twins = _twins(reference, candidate)
     return [then.budget_ms for then, now in twins if then.budget_ms != now.budget_ms]
 
 
 def _starved(reference: Run, candidate: Run, judgement: Judgement | None) -> list[str]:
-    """Why a late caller forbids a verdict; empty where it does not."""
+    """List why a late caller forbids a verdict; empty if it does not."""
     if (why := too_starved(candidate.turns, judgement)) is not None:
         return [why]
     why = too_starved(reference.turns, None)
@@ -137,7 +137,7 @@ def why_not_comparable(reference: Run, candidate: Run) -> list[str]:
 
 
 def _why_not_usable(run: Run) -> str | None:
-    """Why nothing follows from a run's figures; None where they can be used."""
+    """Return why a run's figures cannot be used; None if they can."""
     record, turns = run.record, len(run.turns)
     if record.failure is not None:
         return f"ended early: {record.failure}"
@@ -151,7 +151,7 @@ def _why_not_usable(run: Run) -> str | None:
 
 
 def diff_report(record: CheckRecord, reference: Run, candidate: Run, folder: Path) -> Report:
-    """The comparison as a check's report, for a terminal or for a page in `folder`."""
+    """Report the comparison as a check's report, for a terminal or for a page in `folder`."""
     report = check_report(record, candidate, reference, folder)
     # A check says how many more rounds would decide: these two have been played.
     kept = [line for line in report.lead if line.label != "to decide"]
@@ -172,7 +172,7 @@ def diff_report(record: CheckRecord, reference: Run, candidate: Run, folder: Pat
 
 
 def _said_of_a_diff(item: Item) -> Item:
-    """The command is no repetition here: it plays what was only read."""
+    """Reword the command: here it does not repeat anything, but plays what was only read."""
     if isinstance(item, Code):
         also = " (add what is set differently: --set, --against-set)"
         return replace(item, about=f"To play both agents side by side{also}:")
@@ -180,7 +180,7 @@ def _said_of_a_diff(item: Item) -> Item:
 
 
 def _side_by_side(reference: Run, candidate: Run) -> Table:
-    """What each run is and found, over all of its turns."""
+    """Compare what each run is and measured, over all of its turns."""
     head = (Column("run"), Column("reference", left=True), Column("candidate", left=True))
     sides = [_side(run) for run in (reference, candidate)]
     rows = [(name, *(side[name] for side in sides)) for name in sides[0]]
@@ -242,7 +242,7 @@ def _apart_words(apart: timedelta) -> str:
 
 
 def diff_json(record: CheckRecord, reference: Run, candidate: Run) -> dict[str, Any]:
-    """What `--json` prints: the keys of a check, and both folders."""
+    """Build the output of `--json`: the keys of a check, and both folders."""
     return {
         **record.model_dump(mode="json"),
         "reference_path": str(reference.path),

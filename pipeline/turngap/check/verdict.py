@@ -148,9 +148,10 @@ class _Sample:
 
 
 def _comparable(pair: Pair) -> bool:
-    """A cut-in was not quick: it has no gap. Two turns that the user did not let finish have none.
+    """Return whether the pair's gaps can be compared: no cut-in, and not both interrupted.
 
-    Where only one side had not answered when the user went on, it was the slower one.
+    A cut-in was not quick: it has no gap. Two turns that the user did not let finish have none
+    either. If only one side had not answered when the user went on, it was the slower one.
     """
     outcomes = (pair.reference.outcome, pair.candidate.outcome)
     return "cut_in" not in outcomes and outcomes != ("abandoned", "abandoned")
@@ -207,7 +208,7 @@ def _p95s(gaps: Floats, sample: _Sample) -> Floats:
 
 
 def _n_bounding(q: float, missed: float) -> int:
-    """Turns by which one at least of the slowest 1 - `q` is among them, but for `missed`.
+    """Count the turns that include one of the slowest 1 - `q`, with error `missed`.
 
     With fewer, no resampling can know how slow those are.
     """
@@ -221,7 +222,7 @@ def _too_few(metric: MetricVerdict, needed: int) -> MetricVerdict:
 def _share_metric(
     name: str, limit: float, pairs: Sequence[Pair], swaps: Exchanges, share: float
 ) -> MetricVerdict:
-    """The turns that only the candidate failed, less those that only the reference did, of all."""
+    """Judge the share of turns that only the candidate failed, less the reference's."""
     metric = MetricVerdict(name, "share", "undecided", len(pairs), limit)
     if not pairs:
         return replace(metric, why="no turns")

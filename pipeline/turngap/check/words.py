@@ -54,7 +54,7 @@ WORTH_NAMING_MS = 5.0
 
 
 def look_of(record: CheckRecord) -> VerdictLook:
-    """How the verdict is shown; a check that was only to save has none to show."""
+    """Choose how the verdict is shown; a check that was only to save has none."""
     if record.verdict == "cannot_compare" and record.saved is not None and record.saved.done:
         return SAVED
     look = VERDICTS[record.verdict]
@@ -72,20 +72,20 @@ def verdict_words(record: CheckRecord, verdict: CheckVerdict) -> str:
 
 
 def why_words(record: CheckRecord) -> list[str]:
-    """What decided, one reason a line; never empty."""
+    """List what decided, one reason a line; never empty."""
     if record.why:
         return [printable(why) for why in record.why]
     return ["every metric and budget holds"]
 
 
 def signed_ms(value: float) -> str:
-    """A difference of ms, its sign always shown."""
+    """Format a difference in ms, always with its sign."""
     text = words.ms(value)
     return f"+{text}" if value >= 0.05 else text
 
 
 def change(metric: MetricVerdict, value: float, *, unit: bool = True) -> str:
-    """A value of `metric` as a change from reference to candidate."""
+    """Format a value of `metric` as a change from reference to candidate."""
     if metric.unit == "ms":
         return signed_ms(value) + (f" {unit_words(metric)}" if unit else "")
     points = -100 * value if metric.is_loss else 100 * value
@@ -95,17 +95,17 @@ def change(metric: MetricVerdict, value: float, *, unit: bool = True) -> str:
 
 
 def unit_words(metric: MetricVerdict) -> str:
-    """What its changes are in; those of a share are in percentage points."""
+    """Return the unit of the metric's changes; shares change in percentage points."""
     return "ms" if metric.unit == "ms" else "points"
 
 
 def difference_words(metric: MetricVerdict, *, unit: bool = True) -> str:
-    """The estimate, or a dash."""
+    """Format the estimate; a dash if there is none."""
     return "–" if metric.difference is None else change(metric, metric.difference, unit=unit)
 
 
 def interval_words(metric: MetricVerdict) -> str:
-    """The estimate's 95 % interval, from the lower to the higher end as far as n bounds them."""
+    """Format the estimate's 95 % interval, low to high, as far as n bounds it."""
     low, high = (
         None if end is None else change(metric, end, unit=False)
         for end in ((metric.high, metric.low) if metric.is_loss else (metric.low, metric.high))
@@ -118,26 +118,26 @@ def interval_words(metric: MetricVerdict) -> str:
 
 
 def limit_words(metric: MetricVerdict, *, unit: bool = True) -> str:
-    """The smallest change that must not pass unseen."""
+    """Format the smallest change that must not pass unseen."""
     return change(metric, metric.limit, unit=unit)
 
 
 def detectable_words(metric: MetricVerdict) -> str:
-    """What a real regression would have had to be, to be seen by this comparison."""
+    """Say how large a real regression must be for this comparison to detect it."""
     if metric.detectable is None:
         return ""
     return f"would have caught {change(metric, metric.detectable)} with 95 % power"
 
 
 def p_words(p_value: float | None) -> str:
-    """A p-value as far as it can be told apart from none."""
+    """Format a p-value to three digits."""
     if p_value is None:
         return "–"
     return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
 
 
 def metric_note(record: CheckRecord, metric: MetricVerdict) -> str:
-    """Why there is no figure or no decision, and how many more turns would bring one."""
+    """Say why there is no figure or decision, and how many more turns would bring one."""
     notes = [reason_words(metric)] if metric.why else []
     if metric.turns_needed is not None and record.verdict != "cannot_compare":
         notes.append(f"about {more_pairs(metric.turns_needed)} would decide")
@@ -145,7 +145,7 @@ def metric_note(record: CheckRecord, metric: MetricVerdict) -> str:
 
 
 def reason_words(metric: MetricVerdict) -> str:
-    """Why there is no decision; of too few conversations, the stored text is half a sentence."""
+    """Say why there is no decision; complete the half sentence stored for few conversations."""
     why = printable(metric.why or "")
     few = re.fullmatch(r"(?:moved )?(in \d+ of the \d+ conversations) that it takes", why)
     return f"was measured {few[1]} that a decision takes" if few else why
@@ -162,7 +162,7 @@ def pairs_words(n: int) -> str:
 
 
 def moved_words(record: CheckRecord) -> str:
-    """Which stage is to blame, and by how much; or which ones grew, or that none did."""
+    """Name the stage to blame, and by how much; else which ones grew, or that none did."""
     if not record.stages:
         return "not known: too few pairs of turns have marks from both agents and a caller in time"
     blamed = [s for s in record.stages if s.name == record.moved_stage]
@@ -186,29 +186,29 @@ def _stage_moved(stage: StageShift) -> str:
 
 
 def stage_remark(stage: StageShift, record: CheckRecord) -> str:
-    """Whether a stage is to blame for the regression, or grew without one."""
+    """Mark a stage that is to blame for the regression, or that grew without one."""
     return "moved" if stage.name == record.moved_stage else "grew" if stage.moved else ""
 
 
 def budget_name(budget: BudgetRecord) -> str:
-    """What must hold for a turn to be within the budget."""
+    """Say what must hold for a turn to be within the budget."""
     return f"{printable(budget.name)} ≤ {budget.budget_ms:g} ms"
 
 
 def budget_figures(budget: BudgetRecord) -> tuple[str, str]:
-    """The share of turns within, and its interval; a dash where no turn was played."""
+    """Format the share of turns within, and its interval; a dash if no turn was played."""
     if budget.share is None or budget.low is None or budget.high is None:
         return "–", "no turns"
     return words.percent(budget.share), f"{percents(budget.low)} to {percents(budget.high)}"
 
 
 def percents(share: float) -> str:
-    """A share to a tenth of a per cent: beside a target of 95 %, "95 %" could be either side."""
+    """Format a share to a tenth of a per cent, so that it can be compared with a target."""
     return f"{share * 100:.1f}".removesuffix(".0") + " %"
 
 
 def noise_words(record: CheckRecord) -> str:
-    """What this machine does to identical code, so that a verdict can be put beside it."""
+    """Say how much identical code varies on this machine, to compare a verdict with."""
     noise = record.noise
     if noise is None and record.reference is not None and record.reference.run is not None:
         return "not known: the reference played no turn twice, to be held against itself"
@@ -228,7 +228,7 @@ def noise_words(record: CheckRecord) -> str:
 
 
 def pairs_played(record: CheckRecord) -> str:
-    """How much the verdict rests on."""
+    """Say how much the verdict is based on."""
     rounds = "1 round" if record.rounds == 1 else f"{record.rounds} rounds"
     if record.reference is None:
         return f"{words.turns_words(record.candidate.turns)} in {rounds}"
@@ -244,7 +244,7 @@ def pairs_played(record: CheckRecord) -> str:
 
 
 def saved_words(record: CheckRecord) -> str:
-    """What became of `--save`; empty where it was not asked for."""
+    """Say what came of `--save`; empty if it was not used."""
     if record.saved is None:
         return ""
     file = printable(record.saved.file)
@@ -254,7 +254,7 @@ def saved_words(record: CheckRecord) -> str:
 
 
 def starved_words(record: CheckRecord) -> str:
-    """In how many turns the caller itself was late, and what became of them; empty for none."""
+    """Say in how many turns the caller was late, and what that means; empty if in none."""
     starvation = record.starvation
     if starvation is not None and starvation.pairs:
         text = (
@@ -273,13 +273,13 @@ def starved_words(record: CheckRecord) -> str:
 
 
 def again_words(record: CheckRecord) -> str:
-    """What stands above the command: of an older check, overrides of a stack are not in it."""
+    """Introduce the command; that of an older check lacks overrides of a stack."""
     with_sets = " (add what is set differently: --set, --against-set)"
     return f"To do it again{with_sets if not record.command and differences(record) else ''}:"
 
 
 def command(record: CheckRecord) -> str:
-    """The command line of such a check; of an older one, as far as its figures tell it."""
+    """Build the command line of such a check; for an older one, as far as known."""
     if record.command:
         return printable(record.command)
     parts = ["turngap", "check", *record.scenarios, "--agent", side_name(record.candidate)]

@@ -88,7 +88,7 @@ def turngap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    """A fixture of the user may measure as well."""
+    """Skip in setup as in the test: a fixture of the user may measure as well."""
     __tracebackhide__ = True
     with _skipping(item):
         yield

@@ -50,7 +50,7 @@ class Comparison:
         return self.run
 
     def assert_not_slower(self) -> None:
-        """The verdict is `pass`: nothing regressed, and what matters would have been seen.
+        """Assert the verdict `pass`: nothing regressed, and a relevant change would have been seen.
 
         Raises:
             LatencyError: regressed; names the stage that moved.
@@ -161,7 +161,7 @@ def compare(run: Run, file: Path, name: str) -> None:
 
 
 def invalid(run: Run) -> InconclusiveError:
-    """What a run raises whose caller was starved."""
+    """Build the error for a run whose caller was starved."""
     text = f"the run is invalid: {'; '.join(run.record.why_invalid)}\n\nrun: {run.path}"
     return InconclusiveError("pytest.invalid", text)
 

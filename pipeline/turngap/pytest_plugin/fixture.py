@@ -155,7 +155,7 @@ class Turngap:
             raise
 
     def rows(self, outcome: str, error: BaseException | None) -> list[Row]:
-        """A row for each run, in words, once the test has ended."""
+        """Build a row for each run, in words, once the test has ended."""
         verdict = _verdict(outcome, error if outcome == "skipped" else self._conclusion or error)
         rows = [self._row(run, self._with_remarks(verdict, run.asserted)) for run in self.runs]
         rows += [self._row(run, verdict) for run in self._refused]
@@ -203,12 +203,12 @@ class Turngap:
 
 
 def keywords(play: Callable[..., Any]) -> list[str]:
-    """What a test may say of `turngap.replay` or `turngap.check`."""
+    """List the keywords of `turngap.replay` or `turngap.check` that a test may use."""
     return [name for name in inspect.signature(play).parameters if name not in _OURS]
 
 
 def _marker_settings(marker: pytest.Mark | None) -> dict[str, Any]:
-    """The marker's keywords.
+    """Return the marker's keywords.
 
     Raises:
         InputError: it has others, or arguments without a name.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def lock_file() -> Path:
-    """The one file of this user that all replays of this machine meet at."""
+    """Return the file of this user that all replays on this machine lock."""
     return Path(tempfile.gettempdir()) / f"turngap-{os.getuid()}.lock"
 
 

@@ -72,7 +72,7 @@ class MeasuredRun(Run):
             raise InconclusiveError("pytest.unsure", text)
 
     def assert_cut_ins(self, at_most: float = 0.05, *, sure: bool = False) -> None:
-        """The agent spoke into at most this share of all turns before the person had finished.
+        """Assert that the agent cut in on at most this share of all turns.
 
         Assert it wherever you assert a gap: an agent with no patience is quick. With `sure`, the
         upper end of Wilson's 95 % interval has to keep it: 0.05 then takes 73 turns without a
@@ -110,7 +110,7 @@ class MeasuredRun(Run):
         max_ms: float | None = None,
         sure: bool = False,
     ) -> None:
-        """The turn gap keeps these limits.
+        """Assert that the turn gap keeps these limits.
 
         Cut-ins and abandoned turns have no gap to compare and are left out; they are misses of the
         hit rate, and `assert_cut_ins` limits the former.
@@ -193,7 +193,7 @@ class MeasuredRun(Run):
         return f"{words.ms(budgets.pop())} ms" if len(budgets) == 1 else "their budget"
 
     def _figures(self, value: Callable[[Turn], float | None]) -> Figures:
-        """Of every turn that was due a reply and had the chance to give one."""
+        """Return the figures of every turn that was due a reply and had the chance to give one."""
         due = [(value(t) if t.replied else None, t) for t in self.turns if due_ms(t) is not None]
         return sorted(((inf if ms is None else ms, t) for ms, t in due), key=lambda f: -f[0])
 
@@ -273,7 +273,7 @@ class MeasuredRun(Run):
         return f"; left out: {left_out}" if left_out else ""
 
     def _rounds_for(self, q: float, figures: Figures) -> str:
-        """How often everything would have to be played for this percentile to exist."""
+        """Say how often everything must be played for this percentile to exist."""
         repeats = max((t.repeat for t in self.turns), default=1)
         each = len(figures) / repeats
         if not each:

@@ -85,9 +85,9 @@ def writer_of(config: pytest.Config) -> Callable[[str], None]:
 
 
 def _planned(asked: Mapping[str, Any]) -> tuple[int, float] | tuple[None, None]:
-    """How many turns a replay plays, and about how long they take, in seconds.
+    """Estimate how many turns a replay plays, and how long they take, in seconds.
 
-    None for what cannot be played: the call itself says why.
+    Return None for what cannot be played: the call itself says why.
     """
     from turngap.play.plan import PlayPlan
     from turngap.scenario.library import chosen

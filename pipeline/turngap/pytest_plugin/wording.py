@@ -21,7 +21,7 @@ ADD_MARKS = (
 
 
 def offenders(turns: Sequence[Turn]) -> str:
-    """The waterfalls of the first few turns."""
+    """Draw the waterfalls of the first few turns."""
     columns = shutil.get_terminal_size().columns - _PREFIX
     width = min(max(columns, 60), 100)
     text = "\n".join(turn_block(turn, width).plain for turn in turns[:SHOWN])
@@ -30,7 +30,7 @@ def offenders(turns: Sequence[Turn]) -> str:
 
 
 def blame(offending: Sequence[Turn], others: Sequence[Turn]) -> str | None:
-    """Which stage makes the difference between turns that are too slow and those that are not."""
+    """Name the stage that makes the difference between too slow turns and the others."""
     slow, usual = _medians(offending), _medians(others)
     if not slow:
         return None
@@ -55,7 +55,7 @@ def report(
     runs: object,
     remark: str | None = None,
 ) -> str:
-    """A failure in full: headline, remark, blame, waterfalls, where the run is."""
+    """Write a failure in full: headline, remark, blame, waterfalls, where the run is."""
     text = "\n".join(filter(None, (headline, remark, blame(offending, others))))
     if offending:
         text += f"\n\n{offenders(offending)}"
@@ -78,7 +78,7 @@ def metric_words(metric: MetricVerdict) -> str:
 
 
 def moved_words(shifts: Iterable[StageShift]) -> str | None:
-    """The stages that grew beyond chance, most first."""
+    """Name the stages that grew beyond chance, most first."""
     grown = sorted((s for s in shifts if s.moved), key=lambda s: -s.shift_ms)
     listed = ", ".join(f"{s.name} +{words.ms(s.shift_ms)} ms (n={s.n})" for s in grown)
     return f"stage that moved: {listed}" if grown else None

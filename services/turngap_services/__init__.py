@@ -4,9 +4,8 @@ Importing this package imports no engine: each is imported by its spec's `create
 """
 
 from turngap.backends import BackendSpec
-from turngap_services.llm.anthropic import SPEC as ANTHROPIC
 from turngap_services.llm.combine import SPECS as COMBINED
-from turngap_services.llm.hosted import CEREBRAS, GROQ, OPENAI
+from turngap_services.llm.hosted import ANTHROPIC, CEREBRAS, GROQ, OPENAI
 from turngap_services.llm.local import SPEC as LOCAL
 from turngap_services.llm.sim import SPEC as SIM
 from turngap_services.llm.sim.profiles import SPECS as SERVED

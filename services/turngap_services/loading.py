@@ -52,21 +52,6 @@ def first_line(error: Exception) -> str:
 # What CTranslate2 and the CUDA runtime say, and what to do about it. The first that fits counts.
 _ON_CUDA = (
     (
-        "cuda.driver",
-        r"driver version is insufficient|unsupported display driver|driver is a stub|libcuda\.so",
-        "{what} found no NVIDIA driver that is new enough",
-        "`nvidia-smi` shows the driver: CUDA 12 needs 525 or newer. A container must be started "
-        "with the card (--gpus all)",
-    ),
-    (
-        "cuda.device",
-        r"no CUDA-capable device|invalid device ordinal|busy or unavailable|without CUDA|"
-        r"not compiled with CUDA",
-        "{what} found no CUDA card that it can use",
-        "`nvidia-smi` lists the cards, and CUDA_VISIBLE_DEVICES may hide them. A container must be "
-        "started with the card (--gpus all)",
-    ),
-    (
         "cuda.library",
         r"lib(cublas|cudnn|cudart|nvrtc)\S*",
         "{what} does not find CUDA's libraries",
@@ -80,16 +65,11 @@ _ON_CUDA = (
         "started with a lower --gpu-memory-utilization",
     ),
     (
-        "cuda.card",
-        r"no kernel image|not compiled for SM|CUBLAS_STATUS_(ARCH_MISMATCH|NOT_SUPPORTED)",
-        "this card is too old or too new for {what}",
-        "pip install --upgrade ctranslate2",
-    ),
-    (
         "cuda.failed",
-        r"CUDA|cuBLAS|cuDNN",
-        "{what} failed on the card",
-        "`nvidia-smi` shows whether the card works",
+        r"CUDA|cuBLAS|CUBLAS|cuDNN|libcuda\.so|no kernel image|unsupported display driver",
+        "{what} cannot run on the card",
+        "`nvidia-smi` shows the card and its driver: CUDA 12 needs 525 or newer. "
+        "CUDA_VISIBLE_DEVICES may hide a card, and a container must be started with --gpus all",
     ),
 )
 _COMPUTE_TYPE = re.compile(r"Requested (\S+) compute type")

@@ -18,7 +18,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from running_line import InstantClock, Line, running
 
 from turngap.core.errors import AgentError
-from turngap_services.llm.anthropic import SPEC, AnthropicSettings, create, prepare
+from turngap_services.llm.hosted import ANTHROPIC, AnthropicSettings
 
 MESSAGES: list[Any] = [{"role": "user", "content": "two pizzas"}]
 MODEL = "claude-haiku-4-5"
@@ -66,6 +66,11 @@ def fake(**values: Any) -> FakeOpenAI:
     return FakeOpenAI(models=(f"{MODEL}-20251001", "claude-sonnet-4-6"), key="the key", **values)
 
 
+def prepare(chosen: AnthropicSettings) -> None:
+    assert ANTHROPIC.prepare is not None
+    ANTHROPIC.prepare(chosen)
+
+
 def settings(server: FakeOpenAI, **values: Any) -> AnthropicSettings:
     base_url = server.base_url.removesuffix("/v1")
     return AnthropicSettings(base_url=base_url, model=MODEL, **values)
@@ -82,7 +87,7 @@ async def reply(service: Any, turns: int = 1) -> tuple[str, Line]:
 async def test_standard_mode_asks_for_no_beta_of_ours() -> None:
     with serving(fake(), AnthropicHandler) as server:
         prepare(settings(server))
-        text, line = await reply(create(settings(server, max_tokens=55), InstantClock()))
+        text, line = await reply(ANTHROPIC.create(settings(server, max_tokens=55), InstantClock()))
     assert text == "Two pizzas."
     (chat,) = server.chats
     assert chat.path == "/v1/messages?beta=true"
@@ -100,8 +105,8 @@ async def test_standard_mode_asks_for_no_beta_of_ours() -> None:
 
 async def test_fast_mode_and_its_beta_reach_the_wire() -> None:
     with serving(fake(), AnthropicHandler) as server:
-        standard, _ = await reply(create(settings(server), InstantClock()))
-        fast, _ = await reply(create(settings(server, speed="fast"), InstantClock()))
+        standard, _ = await reply(ANTHROPIC.create(settings(server), InstantClock()))
+        fast, _ = await reply(ANTHROPIC.create(settings(server, speed="fast"), InstantClock()))
     assert standard == fast == "Two pizzas."
     before, after = server.chats
     assert after.body["speed"] == "fast"
@@ -112,7 +117,7 @@ async def test_fast_mode_and_its_beta_reach_the_wire() -> None:
 
 async def test_the_effort_that_is_set_arrives() -> None:
     with serving(fake(), AnthropicHandler) as server:
-        await reply(create(settings(server, effort="medium"), InstantClock()))
+        await reply(ANTHROPIC.create(settings(server, effort="medium"), InstantClock()))
     assert server.chats[0].body["output_config"] == {"effort": "medium"}
 
 
@@ -121,7 +126,7 @@ async def test_a_connection_lasts_for_the_session_or_for_a_turn(
     keep_alive: bool, connections: int
 ) -> None:
     with serving(fake(), AnthropicHandler) as server:
-        service = create(settings(server, keep_alive=keep_alive), InstantClock())
+        service = ANTHROPIC.create(settings(server, keep_alive=keep_alive), InstantClock())
         assert (await reply(service, 3))[0] == "Two pizzas." * 3
     assert len(server.chats) == 3
     assert len({chat.connection for chat in server.chats}) == connections
@@ -149,7 +154,7 @@ def test_a_model_that_is_not_there_is_told_with_those_that_are() -> None:
 def test_a_missing_key_is_an_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY")
     with pytest.raises(AgentError, match="needs env ANTHROPIC_API_KEY"):
-        SPEC.require()
+        ANTHROPIC.require()
 
 
 @pytest.mark.filterwarnings("default")
@@ -166,7 +171,7 @@ async def test_a_request_that_fails_is_sent_once_and_told(
 ) -> None:
     errors: list[str] = []
     with serving(fake(**change), AnthropicHandler) as server:
-        service = create(settings(server), InstantClock())
+        service = ANTHROPIC.create(settings(server), InstantClock())
 
         async def on_error(_: object, frame: ErrorFrame) -> None:
             errors.append(frame.error)

@@ -19,7 +19,7 @@ from turngap.agent.stack import found_of, held_out_of
 from turngap.core.errors import AgentError
 from turngap.thoughts import BEGINS_IN_THOUGHT
 from turngap_services.llm.local import SPEC, LocalSettings, create, finds, prepare, session
-from turngap_services.llm.local.finding import WAIT_S, model_of, servers
+from turngap_services.llm.local.session import WAIT_S, model_of, servers
 from turngap_services.llm.small import SPEC as SMALL
 from turngap_services.llm.small import SmallSettings
 from turngap_services.llm.small.service import SmallLLMService

@@ -25,8 +25,7 @@ from websockets.asyncio.server import ServerConnection
 from turngap.agent.tools import toolbox, tools
 from turngap.backends import BackendSpec, find
 from turngap.clocks import MonotonicClock
-from turngap_services.llm.anthropic import SPEC as ANTHROPIC
-from turngap_services.llm.hosted import CEREBRAS, GROQ, OPENAI
+from turngap_services.llm.hosted import ANTHROPIC, CEREBRAS, GROQ, OPENAI
 from turngap_services.llm.small import SPEC as SMALL
 from turngap_services.llm.vllm import SPEC as VLLM
 

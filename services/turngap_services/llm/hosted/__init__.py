@@ -1,4 +1,4 @@
-"""Models of providers that speak OpenAI's chat completions: one setting names the model."""
+"""Models of providers, over the network, for money: one setting names the model."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from turngap.backends import BackendSettings, BackendSpec, Need
 from turngap.core.clock import Clock
+from turngap_services.extras import needs
 
 if TYPE_CHECKING:
     from pipecat.services.llm_service import LLMService
@@ -84,6 +85,29 @@ class GroqSettings(HostedSettings):
     """Groq's address, or that of a server with the same API."""
 
 
+class AnthropicSettings(BackendSettings):
+    """Settings of `anthropic`."""
+
+    key: ClassVar[str] = "ANTHROPIC_API_KEY"
+
+    model: Annotated[str, Field(min_length=1)] = "claude-sonnet-4-6"
+    """Anthropic's name for the model."""
+    speed: Literal["standard", "fast"] = "standard"
+    """`fast` asks for fast mode (a beta): more tokens a second for more money, on some models."""
+    effort: str | None = None
+    """How much the model spends on an answer; by default as little as pipecat knows it to allow."""
+    max_tokens: Annotated[int, Field(ge=1)] = 256
+    """The longest reply, in tokens, thinking included."""
+    caching: bool = True
+    """Let the server cache the system prompt."""
+    base_url: Annotated[str, Field(pattern=r"^https?://[^/]")] = "https://api.anthropic.com"
+    """Anthropic's address, or that of a server with the same API."""
+    timeout_s: Annotated[float, Field(gt=0)] = 30.0
+    """How long the server may take to answer the first question, in seconds."""
+    keep_alive: bool = True
+    """Use one connection for the whole session; if off, each request opens a connection."""
+
+
 def _prepare(settings: HostedSettings, *, provider: str) -> None:
     from turngap_services.llm.hosted.session import checked
 
@@ -96,8 +120,23 @@ def _create(settings: HostedSettings, clock: Clock, *, provider: str) -> "LLMSer
     return service(provider, settings)
 
 
+def _prepare_anthropic(settings: AnthropicSettings) -> None:
+    from turngap_services.llm.hosted.anthropic import checked
+
+    checked(settings)
+
+
+def _create_anthropic(settings: AnthropicSettings, clock: Clock) -> "LLMService[Any]":
+    from turngap_services.llm.hosted.anthropic import service
+
+    return service(settings)
+
+
+def _key(variable: str) -> Need:
+    return Need("env", variable, f"export {variable}=… (your key)")
+
+
 def _spec(name: str, settings_type: type[HostedSettings], notes: str) -> BackendSpec:
-    variable = settings_type.key
     create: Callable[[HostedSettings, Clock], LLMService[Any]] = partial(_create, provider=name)
     return BackendSpec(
         name=name,
@@ -105,7 +144,7 @@ def _spec(name: str, settings_type: type[HostedSettings], notes: str) -> Backend
         settings_type=settings_type,
         create=create,
         prepare=partial(_prepare, provider=name),
-        requires=(Need("env", variable, f"export {variable}=… (your key)"),),
+        requires=(_key(settings_type.key),),
         licence="BSD-2-Clause",
         notes=notes,
         tools=True,
@@ -119,3 +158,14 @@ OPENAI = _spec(
 )
 CEREBRAS = _spec("cerebras", CerebrasSettings, "Cerebras' models, over the network, for money.")
 GROQ = _spec("groq", GroqSettings, "Groq's models, over the network, for money.")
+ANTHROPIC = BackendSpec(
+    name="anthropic",
+    kind="llm",
+    settings_type=AnthropicSettings,
+    create=_create_anthropic,
+    prepare=_prepare_anthropic,
+    requires=(*needs("anthropic", "anthropic"), _key(AnthropicSettings.key)),
+    licence="MIT AND BSD-2-Clause",
+    tools=True,
+    notes="Anthropic's models, over the network, for money; speed=fast for fast mode.",
+)

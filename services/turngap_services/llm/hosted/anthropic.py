@@ -1,4 +1,4 @@
-"""From settings to pipecat's service, once Anthropic has been seen to answer."""
+"""From settings to pipecat's service of Anthropic, once Anthropic has been seen to answer."""
 
 import os
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from anthropic import AsyncAnthropic
 from pipecat.services.anthropic.llm import AnthropicLLMService
 
-from turngap_services.llm.anthropic import KEY, AnthropicSettings
+from turngap_services.llm.hosted import AnthropicSettings
 from turngap_services.llm.once import WholeReply
 from turngap_services.llm.wire import Asking, check_model, connection_headers
 
@@ -30,16 +30,16 @@ class _Anthropic(AnthropicLLMService):
 
 def checked(settings: AnthropicSettings) -> None:
     """Check the key and the model; raises AgentError as `check_model` does."""
-    headers = {"x-api-key": os.environ.get(KEY, ""), "anthropic-version": _VERSION}
+    headers = {"x-api-key": os.environ.get(settings.key, ""), "anthropic-version": _VERSION}
     # Anthropic's clients add the version to the path themselves.
-    asking = Asking(headers, settings.timeout_s, key_env=KEY, base_url="http://HOST:PORT")
+    asking = Asking(headers, settings.timeout_s, key_env=settings.key, base_url="http://HOST:PORT")
     models_url = f"{settings.base_url.rstrip('/')}/v1/models?limit=1000"
     check_model("anthropic", settings.model, models_url, asking, dated=True)
 
 
 def service(settings: AnthropicSettings) -> AnthropicLLMService:
     """Make the service of one session."""
-    key = os.environ.get(KEY, "")
+    key = os.environ.get(settings.key, "")
     extra: dict[str, Any] = {}
     if settings.speed == "fast":
         extra = {"speed": "fast", "extra_headers": {"anthropic-beta": _FAST}}

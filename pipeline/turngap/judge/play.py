@@ -27,7 +27,7 @@ LISTENS_TO = "listens_to"
 
 
 def judge_backend(text: str, library: Path | None) -> ConfiguredBackend:
-    """The LLM that `--judge` asks for.
+    """Parse and configure the LLM for `--judge`.
 
     Raises:
         InputError: unknown backend or setting, not of that form, or an LLM that judges nothing.
@@ -46,7 +46,7 @@ def judge_backend(text: str, library: Path | None) -> ConfiguredBackend:
 
 
 def recogniser_backend(text: str, library: Path | None) -> ConfiguredBackend:
-    """The STT that `--transcribe` asks for, told to listen to the agent.
+    """Parse and configure the STT for `--transcribe`, set to listen to the agent.
 
     Raises:
         InputError: unknown backend or setting, or not of that form.
@@ -60,7 +60,7 @@ def recogniser_backend(text: str, library: Path | None) -> ConfiguredBackend:
 
 
 def judged_with(engine: ConfiguredBackend, prompt: str | None = None) -> JudgedWith:
-    """What a run stores of who judged it."""
+    """Build the record of the judge that a run stores."""
     settings = engine.settings.model_dump(mode="json", exclude={"library"})
     return JudgedWith(
         backend=engine.spec.name,
@@ -72,7 +72,7 @@ def judged_with(engine: ConfiguredBackend, prompt: str | None = None) -> JudgedW
 
 
 def expectations(run: Run, library: Path | None) -> Mapping[str, Scenario]:
-    """The scenarios that a run played, by name.
+    """Load the scenarios that a run played, by name.
 
     Raises:
         InputError: one is not there, or is not what was played any more.
@@ -180,7 +180,7 @@ async def _verdict(
 
 
 def _before(run: Run, turn: Turn) -> list[Turn]:
-    """The turns of the same call before this one."""
+    """List the turns of the same call before this one."""
     call = (turn.scenario, turn.repeat)
     return [t for t in run.turns if (t.scenario, t.repeat) == call and t.turn < turn.turn]
 

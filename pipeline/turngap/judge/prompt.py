@@ -22,7 +22,7 @@ _VERDICT = re.compile(r"\W*(right|wrong)\b[\W_]*(.*)", re.IGNORECASE | re.DOTALL
 
 
 def question(asked: UserTurn, before: Sequence[Turn], heard: str) -> str:
-    """What the judge is told of a turn; `before` are the turns of the same call until then."""
+    """Write the question about a turn; `before` are the earlier turns of the same call."""
     parts = [
         f"The call so far:\n{_call(before)}" if before else "The call begins with this turn.",
         f"The person said: {asked.say}",
@@ -38,7 +38,7 @@ def _call(before: Sequence[Turn]) -> str:
 
 
 def _fenced(heard: str) -> str:
-    """The agent's words cannot end their own quotation."""
+    """Remove tags from the agent's words, so that they cannot end their own quotation."""
     return re.sub(r"</?\s*heard\s*>", " ", heard, flags=re.IGNORECASE)
 
 
@@ -61,7 +61,7 @@ def _required(expected: ReplyExpectation) -> Iterator[str]:
 
 
 def verdict_of(said: str | None) -> JudgeRecord:
-    """What the judge's answer says; an answer that is no verdict is none, and never right."""
+    """Read the verdict from the judge's answer; any other answer is not judged, never right."""
     if not said or not said.strip():
         return JudgeRecord(right=None, why="the judge said nothing")
     if (found := _VERDICT.match(without_thoughts(said).strip())) is None:

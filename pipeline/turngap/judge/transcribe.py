@@ -92,10 +92,10 @@ def _utterance(pcm: Pcm) -> Iterator[Frame]:
 
 
 def reply_audio(run: Run, turn: Turn) -> Pcm | None:
-    """The agent's side of a turn from its onset on, up to where the file's next turn begins.
+    """Read the agent's side of a turn from its onset to where the file's next turn begins.
 
-    None where nothing was heard or recorded, or the file lies outside the run's folder: a stored
-    run may come from anybody.
+    Return None if nothing was heard or recorded, or if the file is outside the run's folder: a
+    stored run may come from an untrusted source.
     """
     audio = turn.audio
     if audio is None or audio.onset_ms is None:

@@ -47,7 +47,7 @@ class Chosen:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the agent is on another machine, by its host's name alone."""
+        """Return whether the agent is on another machine, by its host's name alone."""
         host = urlsplit(self.agent).hostname or ""
         try:
             address = ip_address(host)

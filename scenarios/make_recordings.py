@@ -143,7 +143,8 @@ REMEDY = "install them: apt-get install flite espeak-ng"
 def cough() -> Signal:
     """Make two coughs: each a burst of noise that dies away, and a voiced rest of falling pitch.
 
-    Silero takes them for speech and pocketsphinx reads a word in each: others would try nobody.
+    Silero takes them for speech and pocketsphinx reads a word in each: other sounds would test
+    nothing.
     """
     s = np.arange(RATE * COUGH_MS // 1000) / RATE
     burst = np.where(s < 0.012, s / 0.012, np.exp(-(s - 0.012) / 0.05))

@@ -53,8 +53,8 @@ def _wait_for_the_end(act: Callable[[], None]) -> None:
 def treat_hangups_as_interrupts() -> None:
     """Let SIGTERM and SIGHUP end a parent's work as Ctrl-C does, so that the work is kept.
 
-    A script's shell lets what it starts in the background (`turngap load &`) ignore SIGINT. It is
-    taken here nevertheless, or SIGTERM, which is turned into it, would be ignored as well.
+    A script's shell makes background jobs (`turngap load &`) ignore SIGINT. It is handled here
+    nevertheless, because SIGTERM is turned into it and would be ignored as well.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

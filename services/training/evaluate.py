@@ -170,8 +170,8 @@ def _whole(speaker: Speaker, dialogues: list[Dialogue]) -> Iterator[bool]:
 def paired(one: Tally, other: Tally) -> dict[str, Any]:
     """Test whether `one` is more often right than `other`, over the same dialogues.
 
-    A sign test over dialogues and not over turns, because the turns of a dialogue have a system
-    prompt in common and are right or wrong together.
+    The sign test is over dialogues and not over turns, because the turns of a dialogue have a
+    system prompt in common and are right or wrong together.
     """
     each = zip(one.right_of_each, other.right_of_each, strict=True)
     pairs = [(sum(mine), sum(its)) for mine, its in each]

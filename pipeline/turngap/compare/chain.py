@@ -116,12 +116,13 @@ class Crossing:
 def crossing(right: LogRatio, cost: LogRatio, *, longest: int = LONGEST) -> Crossing:
     """Find the shortest task at which the follower costs less than the leader.
 
-    A task that begins anew after every failure, noticed at its end, costs n turns by the
-    probability p to the n of getting through. So the follower, `cost` times as dear a turn and
-    `right` times as often right, costs less where `right` to the n exceeds `cost`.
+    A task of n turns that starts again after every failure, noticed at its end, costs n turns
+    divided by p to the n, the probability of success. So the follower, whose turns cost `cost`
+    times as much and are right `right` times as often, costs less if `right` to the n exceeds
+    `cost`.
 
-    For each n, the interval of n log(right) - log(cost) is made of both intervals by the method of
-    variance estimates recovery (Zou and Donner 2008), the two taken as independent.
+    For each n, the interval of n log(right) - log(cost) combines both intervals, taken as
+    independent, by the method of variance estimates recovery (Zou and Donner 2008).
     """
     _require(longest)
 

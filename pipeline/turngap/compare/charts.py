@@ -34,7 +34,7 @@ LETTERS = string.ascii_uppercase
 def speed(record: ComparisonRecord) -> Chart | None:
     """Draw each backend's gap across, its right answers up, and its price as its dot's size.
 
-    None where no backend has both a gap and judged answers.
+    Return None if no backend has both a gap and judged answers.
     """
     shown = [
         (LETTERS[i % len(LETTERS)], b)

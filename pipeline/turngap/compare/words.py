@@ -276,8 +276,8 @@ def seconds(ms: float) -> str:
 def stated(record: ComparisonRecord) -> list[CrossingRecord]:
     """Select the crossings that the turns support.
 
-    Their intervals are bounded and the two differ beyond chance, in the gap or in right answers. A
-    task that neither gets done, and two that are alike, are stated too.
+    Their intervals are bounded, and the two backends differ beyond chance in the gap or in right
+    answers. Tasks that neither completes, and pairs that are alike, are stated too.
     """
     differ = {
         frozenset((pair.one, pair.other))

@@ -157,7 +157,7 @@ class SpeechDetector:
     def cut(self) -> list[SpeechStart | SpeechEnd]:
         """End any speech here, because the stream was cut (buffer flushed, connection closed).
 
-        Positions go on counting, and nothing before the cut shares a window with what follows it.
+        Positions continue to count, and no window spans the cut.
         """
         events = self._judge(self._received)
         if self._last_audible is not None:

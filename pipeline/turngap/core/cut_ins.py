@@ -51,9 +51,9 @@ def heard_cut_in(turn: Turn) -> TooEarly | None:
 
 
 def false_endpoints(turn: Turn) -> tuple[TooEarly, ...] | None:
-    """List where the agent took the turn to be over too early; None if it does not report it.
+    """List where the agent took the turn to be over too early, whether it was heard or not.
 
-    It need not have been heard.
+    Return None if the agent does not report it.
     """
     if turn.endpoints_ms is None or turn.speech_ms is None:
         return None

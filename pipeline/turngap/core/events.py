@@ -165,6 +165,6 @@ Event = (
 
 
 def calls_of(agent_turns: Sequence[AgentMarks]) -> tuple[ToolCall, ...] | None:
-    """Collect all tool calls of a turn, whatever their result; None if the agent reports none."""
+    """Collect all tool calls of a turn, whatever their result; None if they are not reported."""
     told = [turn.calls for turn in agent_turns if turn.calls is not None]
     return tuple(call for calls in told for call in calls) if told else None

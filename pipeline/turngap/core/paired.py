@@ -104,7 +104,7 @@ def shift(differences: Floats, limit: float) -> float:
 def shift_interval(
     least: Floats, greatest: Floats, limit: float, pairs: Exchanges, tail_share: float
 ) -> tuple[float, float] | None:
-    """Return the shifts from `least` to `greatest` that no test at `tail_share` a side rejects.
+    """Return the interval of shifts that the differences do not reject, at `tail_share` a side.
 
     `least` and `greatest` are the bounds of each difference; they are equal if every difference is
     known. Return None if there are too few conversations to reject any shift.
@@ -277,7 +277,7 @@ class Ratio:
 def gap_ratio(pairs: Sequence[Pair], q: float, seed: int = 0) -> Ratio:
     """Compute the ratio of the `q` quantiles (0 < q < 1) over pairs that were both due a reply.
 
-    A turn without a reply counts as slower than any.
+    A turn without a reply counts as slower than all others.
     """
     counted = [p for p in pairs if _counts(p.reference) and _counts(p.candidate)]
     if len(counted) < n_needed(q):

@@ -226,7 +226,7 @@ class Turn(Document):
         """Build a flat row of plain values from the turn, for a table of turns.
 
         The columns are the same for every turn: `turngap.core.columns.TURN_COLUMNS`, which
-        docs/data.md lists. Where the turn has no value for one, it is None.
+        docs/data.md lists. A missing value is None.
         """
         return row_of(TURN_COLUMNS, self)
 

@@ -108,7 +108,7 @@ def stages_of(marks: Mapping[str, int]) -> tuple[Stage, ...]:
 def unmarked(stages: Iterable[str]) -> bool:
     """Return whether the agent reported no mark of its own, judging by the names of the stages.
 
-    The caller's marks alone leave what no mark explains, and `agent_onset` from `received` on.
+    The caller's marks alone give an unattributed stage, and `agent_onset` from `received` on.
     """
     found = set(stages)
     return UNATTRIBUTED in found and found <= {UNATTRIBUTED, MARKS[-1]}

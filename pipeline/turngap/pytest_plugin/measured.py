@@ -75,8 +75,8 @@ class MeasuredRun(Run):
         """Assert that the agent cut in on at most this share of all turns.
 
         Assert it wherever you assert a gap: an agent with no patience is quick. With `sure`, the
-        upper end of Wilson's 95 % interval has to keep it: 0.05 then takes 73 turns without a
-        cut-in.
+        upper end of Wilson's 95 % interval must not exceed it: 0.05 then takes 73 turns without
+        a cut-in.
 
         Raises:
             LatencyError: the share is above.

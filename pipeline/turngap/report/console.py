@@ -55,7 +55,7 @@ class Scale:
 def turn_block(turn: Turn, width: int) -> Text:
     """Draw one turn: outcome, waterfall against its budget, stages, what was heard and replied.
 
-    Ends with an empty line, so that blocks can be printed one below the other.
+    The block ends with an empty line, so that blocks can be printed one below the other.
     """
     width = max(width, MIN_WIDTH)
     scale = Scale(width, turn.budget_ms)

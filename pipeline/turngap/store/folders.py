@@ -153,8 +153,7 @@ def unwritable(root: Path, error: OSError) -> InputError:
 def latest_run(root: Path | None = None) -> Path:
     """Find the folder of the finished run that started last in `root` (default `./runs`).
 
-    One that failed, was interrupted or is being played is never the latest, nor is one that cannot
-    be read.
+    A run that failed, was interrupted, is being played or cannot be read is never the latest.
 
     Raises:
         InputError: there is none; it says what became of the last one.
@@ -210,7 +209,7 @@ def _newest_other(root: Path) -> Path | None:
 def latest_to_resume(root: Path | None = None) -> Path:
     """Find the folder of the last run that lacks turns and can be continued.
 
-    One that holds turns goes before one that holds none. If none lacks turns, it is `latest_run`.
+    A run with turns is preferred to one without. If none lacks turns, it is `latest_run`.
 
     Raises:
         InputError: there is no run, or none that is finished or can be continued.
@@ -244,7 +243,7 @@ def _what_became_of(stored: "_Stored") -> str:
 def find_run(name_or_path: str, root: Path | None = None) -> Path:
     """Find a run's folder by a path, by a folder's name in `root`, by a label, or by `latest`.
 
-    `latest` is the finished run that started last. A label names a run where no other has it.
+    `latest` is the finished run that started last. A label names a run if no other run has it.
 
     Raises:
         InputError: there is none, or several have that label; the hint names the latest few.

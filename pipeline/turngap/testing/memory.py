@@ -97,7 +97,7 @@ async def line_to_stack(
 ) -> AsyncIterator[Line]:
     """Open a line to one session of a built-in agent, its handshake done, without a socket.
 
-    The agent is told that the caller has hung up, and has done what it then does, when this ends.
+    When this ends, the agent has received the hang-up and has finished.
 
     Raises:
         AgentError: as `turngap.caller.line.open_line` does.

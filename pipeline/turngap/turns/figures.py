@@ -135,8 +135,8 @@ def measured_curve(points: Sequence[Sequence[Turn]], recordings: Recordings) -> 
 def waiting_curve(turns: Sequence[Turn], recordings: Recordings) -> CurveRecord:
     """Simulate the agent as if it had waited longer before each decision.
 
-    Every gap grows by the wait. A cut-in stays one as long as the agent would still have decided
-    within a pause (`outlasted_ms`). Turns that were not cut in on stay so.
+    Every gap grows by the wait. A cut-in remains one if the agent would still have decided within
+    a pause (`outlasted_ms`). Turns that were not cut in on remain so.
     """
     turns = counted_turns(turns)
     cut_ins = [turn for turn in turns if turn.outcome == "cut_in"]

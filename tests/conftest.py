@@ -53,10 +53,6 @@ for _name in os.environ.keys() - {"TURNGAP_VLLM"}:
 for _name in ("NO_PROXY", "no_proxy"):
     os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1", "localhost")))
 
-# The index of the history is in the user's cache, which is not the tests'.
-_CACHE = tempfile.TemporaryDirectory(prefix="turngap-cache-")
-os.environ["TURNGAP_CACHE"] = _CACHE.name
-
 # The commands of the documentation and of a user's own bot say `python`, as in an environment that
 # is activated. Debian has only `python3`.
 os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))

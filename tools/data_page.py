@@ -1,4 +1,4 @@
-"""Write the tables of docs/data.md from the columns and metrics themselves.
+"""Write the tables of docs/data.md from the columns themselves.
 
     python tools/data_page.py           # write them
     python tools/data_page.py --check   # exit 1 if the page is not what would be written
@@ -17,7 +17,6 @@ from turngap.core.columns import TURN_COLUMNS, Column
 from turngap.history.listing import COLUMNS as HISTORY_COLUMNS
 from turngap.load.columns import STEP_COLUMNS
 from turngap.load.columns import TURN_COLUMNS as LOAD_TURN_COLUMNS
-from turngap.report.prometheus import METRICS
 from turngap.store.tables import RUN_COLUMNS
 
 PAGE = Path(__file__).parents[1] / "docs" / "data.md"
@@ -30,20 +29,6 @@ def columns_table(columns: Sequence[Column[Any]]) -> str:
         (f"`{c.name}`", c.type + (" or missing" if c.optional else ""), c.about) for c in columns
     )
     return markdown(("column", "type", "what it holds"), rows)
-
-
-def metrics_table() -> str:
-    """Write the metrics of a run as Markdown."""
-    rows = (
-        (
-            f"`{metric.name}`",
-            metric.type,
-            ", ".join(f"`{label}`" for label in ("agent", *metric.labels)),
-            f"{metric.about}.",
-        )
-        for metric in METRICS
-    )
-    return markdown(("metric", "type", "labels", "what it says"), rows)
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -62,7 +47,6 @@ def tables() -> Mapping[str, str]:
         "history": columns_table(HISTORY_COLUMNS),
         "load-turns": columns_table(LOAD_TURN_COLUMNS),
         "load-steps": columns_table(STEP_COLUMNS),
-        "prometheus": metrics_table(),
     }
 
 

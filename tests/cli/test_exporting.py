@@ -1,4 +1,4 @@
-"""`turngap report --csv`, `--parquet`, `--junit` and `--prometheus`, for each kind of folder."""
+"""`turngap report --csv`, `--parquet` and `--junit`, for each kind of folder."""
 
 import csv
 import sys
@@ -37,8 +37,8 @@ def rows_of(file: Path) -> list[dict[str, str]]:
 
 def test_a_run_is_written_in_every_form_at_once(capsys: Capsys, tmp_path: Path) -> None:
     run = store(tmp_path, "replay")
-    files = [tmp_path / f"x.{end}" for end in ("csv", "parquet", "xml", "prom")]
-    flags = ("--csv", "--parquet", "--junit", "--prometheus")
+    files = [tmp_path / f"x.{end}" for end in ("csv", "parquet", "xml")]
+    flags = ("--csv", "--parquet", "--junit")
     wanted = [each for pair in zip(flags, files, strict=True) for each in pair]
     done = report(capsys, run, *wanted, "--json")
     assert done.code == 0
@@ -48,13 +48,12 @@ def test_a_run_is_written_in_every_form_at_once(capsys: Capsys, tmp_path: Path) 
     assert len(rows_of(files[0])) == 7
     assert pyarrow.parquet.read_table(files[1]).to_pylist() == Run.load(run).rows()
     assert len(list(ElementTree.parse(files[2]).iter("testcase"))) == 7
-    assert b"turngap_run_hit_ratio{" in files[3].read_bytes()
 
 
 def test_where_one_form_cannot_be_made_none_is_written(capsys: Capsys, tmp_path: Path) -> None:
     runs = [store(tmp_path, name) for name in ("one", "two")]
-    table, single = tmp_path / "x.csv", tmp_path / "x.prom"
-    done = report(capsys, *runs, "--csv", table, "--prometheus", single)
+    table, single = tmp_path / "x.csv", tmp_path / "x.xml"
+    done = report(capsys, *runs, "--csv", table, "--junit", single)
     assert done.code == 2
     assert not table.exists()
     assert not single.exists()
@@ -94,19 +93,18 @@ def test_a_label_of_several_runs_names_them_all_for_a_table_alone(
     assert not (tmp_path / "y.csv").exists()
 
 
-@pytest.mark.parametrize("flag", ["--junit", "--prometheus"])
-def test_what_is_of_one_run_is_refused_for_two(capsys: Capsys, tmp_path: Path, flag: str) -> None:
+def test_what_is_of_one_run_is_refused_for_two(capsys: Capsys, tmp_path: Path) -> None:
     runs = [store(tmp_path, name) for name in ("one", "two")]
-    done = report(capsys, *runs, flag, tmp_path / "x")
+    done = report(capsys, *runs, "--junit", tmp_path / "x")
     assert done.code == 2
-    assert f"{flag} writes a run" in done.err
+    assert "--junit writes a run" in done.err
     assert "2 are given" in done.err
     assert not (tmp_path / "x").exists()
 
 
 def test_a_file_that_cannot_be_written_is_bad_input(capsys: Capsys, tmp_path: Path) -> None:
     run = store(tmp_path, "replay")
-    for flag in ("--csv", "--parquet", "--junit", "--prometheus"):
+    for flag in ("--csv", "--parquet", "--junit"):
         done = report(capsys, run, flag, tmp_path / "none" / "x")
         assert (done.code, done.out) == (2, "")
         assert f"cannot write {tmp_path / 'none' / 'x'}: No such file or directory" in done.err
@@ -145,7 +143,6 @@ def test_a_checks_junit_is_the_one_in_its_folder(
     [
         ("simulate", "--csv writes turns, and a simulation stores none"),
         ("load", "--junit writes a run or a check, and this is neither"),
-        ("check", "--prometheus writes a run, and this is none"),
     ],
 )
 def test_what_there_is_not_of_a_kind_is_refused(

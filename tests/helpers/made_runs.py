@@ -11,9 +11,6 @@ A made run is
   to all of them a level of its own, normal with a standard deviation of 5 ms. (The four quiet runs,
   a minute apart, differed by 1.3; from day to day more was seen.)
 
-Where replies are lost in all runs, the chance of that is drawn for each run, so that some lose far
-more than others (a beta distribution; two turns of a run correlate by 0.05).
-
 turngap marks nine of the ten slow runs invalid for its own lateness, and would leave them out of a
 trend; here they count as valid, since not every machine that slows an agent slows the caller.
 """
@@ -78,7 +75,7 @@ class Busy:
 
 
 def gaps_of(seed: int, runs: int, change_ms: float, at: int, busy: Busy = Busy()) -> Floats:
-    """Gaps in ms, one run a row; from run `at` on (counted from 1), all are longer."""
+    """Return gaps in ms, one run a row; from run `at` on (counted from 1), all are longer."""
     rng = np.random.default_rng(seed)
     quiet = (QUIET_MS - np.median(QUIET_MS, axis=1, keepdims=True)) - (
         TYPICAL_MS - np.median(TYPICAL_MS)
@@ -94,71 +91,8 @@ def gaps_of(seed: int, runs: int, change_ms: float, at: int, busy: Busy = Busy()
     return found
 
 
-def half_slower(still: Floats, change_ms: float, at: int) -> Floats:
-    """Every other turn is slower by twice the change."""
-    still[at - 1 :, ::2] += 2 * change_ms
-    return still
-
-
-def quarter_slower(still: Floats, change_ms: float, at: int) -> Floats:
-    """A turn in four, another one each time, is slower by twelve times the change."""
-    rng = np.random.default_rng(int(still.sum()))
-    still[at - 1 :] += 12 * change_ms * (rng.random(still[at - 1 :].shape) < 0.25)
-    return still
-
-
-def busy_from(still: Floats, change_ms: float, at: int) -> Floats:
-    """Each later run is one of the slow ones, whatever the change."""
-    rng = np.random.default_rng(int(still.sum()))
-    still[at - 1 :] += SLOW_MS[rng.integers(0, len(SLOW_MS), len(still) - at + 1)] - TYPICAL_MS
-    return still
-
-
-def runs_slower(still: Floats, change_ms: float, at: int) -> Floats:
-    """Every other run, by chance, is slower, each turn by something around thrice the change."""
-    rng = np.random.default_rng(int(still.sum()))
-    slower = rng.random((len(still) - at + 1, 1)) < 0.5
-    still[at - 1 :] += slower * rng.exponential(3 * change_ms, still[at - 1 :].shape)
-    return still
-
-
-def twelfth_lost(still: Floats, _change_ms: float, at: int) -> Floats:
-    """One turn in twelve has no reply, whatever the change."""
-    return lose(still, 1 / 12, at)
-
-
-def sixth_lost(still: Floats, _change_ms: float, at: int) -> Floats:
-    """One turn in six has no reply, whatever the change."""
-    return lose(still, 1 / 6, at)
-
-
-def lose(still: Floats, share: float, at: int = 1, alike: float = 0.0) -> Floats:
-    """Take so many replies away (their gaps become infinite), from run `at` on.
-
-    The chances of a run's turns are drawn for the run, so that two of them correlate by `alike`.
-    """
-    rng = np.random.default_rng(int(still[np.isfinite(still)].sum()))
-    chances = np.full((len(still) - at + 1, 1), share)
-    if alike:
-        spread = 1 / alike - 1
-        chances = rng.beta(share * spread, (1 - share) * spread, chances.shape)
-    still[at - 1 :][rng.random(still[at - 1 :].shape) < chances] = np.inf
-    return still
-
-
-# Changes that are not the same in each turn.
-SHAPES = {
-    "half": half_slower,
-    "quarter": quarter_slower,
-    "busy": busy_from,
-    "runs": runs_slower,
-    "twelfth": twelfth_lost,
-    "sixth": sixth_lost,
-}
-
-
 def commit_of(number: int) -> str:
-    """The made-up commit of a run."""
+    """Return the made-up commit of a run."""
     return hashlib.sha1(f"run {number}".encode(), usedforsecurity=False).hexdigest()
 
 

@@ -13,9 +13,8 @@ from made_records import make_turn
 
 from turngap.core.errors import InputError
 from turngap.history.entry import Entry
-from turngap.history.filters import Wanted
 from turngap.history.listing import COLUMNS, entries_table, list_block, list_json
-from turngap.history.reading import entries
+from turngap.history.reading import chosen, entries
 from turngap.store.tables import csv_text
 
 KEYS = {"path", "kind", "label", "agent", "commit", "n", "gap_ms", "hit_rate", "valid"}
@@ -76,34 +75,13 @@ def test_nothing_stored_is_no_error_and_a_folder_that_is_not_there_is(
     assert turngap_here(capsys, "history", "--runs", "file").code == 2
 
 
-@pytest.mark.parametrize(
-    ("where", "kept"),
-    [
-        (["kind=check"], ["b"]),
-        (["kind=check", "kind=replay"], ["a", "b", "c"]),
-        (["label=NIGHT"], ["a", "b"]),
-        (["label=night", "commit=7AE"], ["a"]),
-        (["agent=ws://"], ["c"]),
-        (["status=failed"], ["c"]),
-        (["commit=zzz"], []),
-    ],
-)
-def test_where_keeps_what_meets_every_key(where, kept):
-    rows = [
-        entry("a", label="nightly", commit="7ae7a1d", agent="embedded"),
-        entry("b", kind="check", label="nightly 2", commit=None, agent="embedded"),
-        entry("c", status="failed", valid=False, agent="ws://127.0.0.1:1"),
-    ]
-    assert [row.path for row in Wanted.of(where).among(rows)] == kept
-
-
 def test_since_last_and_valid():
     rows = [entry(str(day), started_utc=f"2026-11-{day}T12:00:00+00:00") for day in range(10, 20)]
     rows[3] = entry("13", started_utc="2026-11-13T12:00:00+00:00", valid=False)
 
     def kept(**asked):
         now = datetime(2026, 11, 20, tzinfo=UTC)
-        return [row.path for row in Wanted.of(now=now, **asked).among(rows)]
+        return [row.path for row in chosen(rows, now=now, **asked)]
 
     assert kept(since="2026-11-18") == ["18", "19"]
     assert kept(since="2026-11-18T12:00:01") == ["19"]
@@ -112,13 +90,11 @@ def test_since_last_and_valid():
     assert kept(last=2) == ["18", "19"]
 
 
-@pytest.mark.parametrize("bad", ["kind", "kind=chek", "nope=1", "=x", "kind=\x1b[31m"])
-def test_what_is_no_filter_is_refused_with_what_there_is(bad):
-    with pytest.raises(InputError, match="--where") as e:
-        Wanted.of([bad])
+@pytest.mark.parametrize("bad", ["yesterday", "7y", "=x", "\x1b[31m"])
+def test_what_is_no_instant_is_refused_with_what_there_is(bad):
+    with pytest.raises(InputError, match="--since") as e:
+        chosen([], since=bad)
     assert e.value.hint
-    with pytest.raises(InputError, match="--since"):
-        Wanted.of(since=bad)
 
 
 def test_texts_of_others_cannot_command_a_terminal(tmp_path):

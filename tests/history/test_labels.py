@@ -33,7 +33,7 @@ def test_a_replay_and_a_check_have_it(capsys: pytest.CaptureFixture[str]) -> Non
     turngap_here(capsys, "replay", *PLAYED, "--agent", OLD, "--label", " before ")
     turngap_here(capsys, "check", *PLAYED, "--agent", NEW, "--against", OLD, "--label", "after")
     assert labels() == [("replay", "before"), ("check", "after")]
-    listed = turngap_here(capsys, "history", "--where", "label=after")
+    listed = turngap_here(capsys, "history", "--last", "1")
     assert "after" in listed.out
     assert "before" not in listed.out
 

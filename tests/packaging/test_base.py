@@ -32,7 +32,6 @@ NOT_IN_BASE = {
         "resampy",
         "nltk",
         "av",
-        "prometheus_client",
         "ray",
         "msgpack",
         "pyarrow",
@@ -95,7 +94,7 @@ def test_the_base_does_not_reach_what_is_heavy() -> None:
 
 def test_each_extra_with_an_engine_brings_the_agent_that_it_is_for() -> None:
     without = {name for name, needs in EXTRAS.items() if "turngap[agent]" not in needs}
-    engineless = {"agent", "simulate", "voice", "ray", "parquet", "prometheus", "otlp"}
+    engineless = {"agent", "simulate", "voice", "ray", "parquet", "otlp"}
     assert without == engineless
 
 

@@ -48,7 +48,7 @@ AGENT = declared(*EXTRA["agent"], *EXTRA["simulate"])
 # Workers on a cluster, imported where they are asked for (turngap/workers/ray.py).
 RAY = declared(*EXTRA["ray"])
 # What writes files of turns for other programs, imported where it is asked for.
-EXPORTS = declared(*EXTRA["parquet"], *EXTRA["prometheus"])
+EXPORTS = declared(*EXTRA["parquet"])
 # What `--otlp` sends with (turngap/telemetry/sender.py).
 OTLP = declared(*EXTRA["otlp"])
 # Libraries that are opened, not imported (turngap_services/cuda.py).

@@ -152,10 +152,10 @@ for _panel, _command, _examples in _COMMANDS:
     app.command(cls=Command, epilog=_epilog(_examples), rich_help_panel=_panel)(_command)
 _HISTORY = (
     "turngap history",
-    "turngap history --where kind=check --where agent=embedded --since 30d",
+    "turngap history --valid --since 30d",
     "turngap history --runs runs --runs RUN --csv history.csv",
 )
-_TREND = ("turngap history trend", "turngap history trend --where label=nightly --html trend.html")
+_TREND = ("turngap history trend", "turngap history trend --runs nightly")
 remembering.app.command(cls=Command, epilog=_epilog(_TREND))(trending.trend)
 _DIFF = ("turngap history diff runs/NAME latest", "turngap history diff A B --html diff.html")
 remembering.app.command(cls=Command, epilog=_epilog(_DIFF))(trending.diff)

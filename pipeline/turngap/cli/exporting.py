@@ -1,4 +1,4 @@
-"""What `turngap report` writes for other programs: CSV, Parquet, JUnit and Prometheus' text."""
+"""What `turngap report` writes for other programs: CSV, Parquet and JUnit."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,14 +30,6 @@ Junit = Annotated[
         help="Write JUnit XML: each turn of a run is a test, or each metric of a check.",
     ),
 ]
-Prometheus = Annotated[
-    Path | None,
-    options.for_output(
-        metavar="FILE",
-        help="Write a run's figures in Prometheus' text format, for a textfile collector (with the "
-        "extra `prometheus`).",
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +38,6 @@ class Exports:
 
     table: "Callable[[], Table] | None" = None
     junit: Callable[[], bytes] | None = None
-    prometheus: Callable[[], bytes] | None = None
 
 
 def runs_exports(
@@ -70,12 +61,7 @@ def run_exports(run: "Run") -> Exports:
 
         return run_junit(run)
 
-    def prometheus() -> bytes:
-        from turngap.report.prometheus import prometheus_text
-
-        return prometheus_text(run)
-
-    return Exports(runs_exports(lambda: [run]).table, junit, prometheus)
+    return runs_exports(lambda: [run], junit)
 
 
 def write_exports(
@@ -83,7 +69,6 @@ def write_exports(
     csv: Path | None,
     parquet: Path | None,
     junit: Path | None,
-    prometheus: Path | None,
 ) -> None:
     """Write the files that are asked for, and name each; all are made before any is written.
 
@@ -96,9 +81,6 @@ def write_exports(
     if junit is not None:
         text = _only("--junit", "a run or a check", [one.junit for one in stored])
         made.append((junit, text, "junit"))
-    if prometheus is not None:
-        text = _only("--prometheus", "a run", [one.prometheus for one in stored])
-        made.append((prometheus, text, "prometheus"))
     if csv is not None:
         table = csv_text(_table("--csv", stored))
         made.append((csv, table.encode("utf-8"), "csv"))

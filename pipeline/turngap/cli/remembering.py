@@ -22,16 +22,6 @@ _LONG = 100
 
 app = typer.Typer(cls=Group, no_args_is_help=False)
 
-Where = Annotated[
-    list[str] | None,
-    options.for_output(
-        "--where",
-        metavar="KEY=TEXT",
-        help="Keep what matches, for example --where kind=check. label, agent and verdict match a "
-        "part of the text; commit, machine and played its beginning; kind and status the whole "
-        "word. Repeat it: all keys must match, and any of several texts for one key.",
-    ),
-]
 Since = Annotated[
     str | None,
     options.for_output(
@@ -54,7 +44,6 @@ Last = Annotated[
 def history(
     ctx: typer.Context,
     roots: options.RunsFolders = None,
-    where: Where = None,
     since: Since = None,
     valid: Valid = False,
     last: Last = None,
@@ -63,7 +52,7 @@ def history(
     ] = None,
     html: Annotated[
         Path | None,
-        options.for_output(help="Also write the list and the trends below it to this page."),
+        options.for_output(help="Also write the list to this page."),
     ] = None,
     json_: options.Json = False,
 ) -> None:
@@ -75,19 +64,17 @@ def history(
     if ctx.invoked_subcommand is not None:
         _refuse_options(ctx, ctx.invoked_subcommand)
         return
-    from turngap.history.filters import Wanted
-    from turngap.history.listing import entries_table, list_block, list_json
-    from turngap.history.page import list_report, write_page
-    from turngap.history.trend import trends
+    from turngap.history.listing import entries_table, list_block, list_json, list_report
+    from turngap.history.reading import chosen
+    from turngap.report import page
     from turngap.store.tables import write_csv
 
-    wanted = Wanted.of(where or (), since=since, valid=valid, last=last)
-    found = entries_in(roots)
-    shown = wanted.among(found)
+    stored = entries_in(roots)
+    shown = chosen(stored, since=since, valid=valid, last=last)
     if csv is not None:
         say(f"written: {write_csv(csv, entries_table(shown))}")
     if html is not None:
-        say(f"written: {write_page(html, list_report(shown, trends(shown), html.parent))}")
+        say(f"written: {page.write(html, page.render(list_report(shown, html.parent)))}")
     if json_:
         print_json(list_json(shown))
         return
@@ -95,23 +82,23 @@ def history(
         print_block(lambda width: list_block(shown, width))
         say_next_of_a_list(f"show one of them again: turngap report {shlex.quote(shown[-1].path)}")
         return
-    say_none(len(found), roots)
+    say_none(len(stored), roots)
 
 
 def say_none(stored: int, roots: Sequence[Path] | None, what: str = "") -> None:
-    """Say that none of so many is as asked, where that was looked for, and what to do about it."""
+    """Say that none of the stored folders is as wanted, where they are, and what to do."""
     from turngap.store.documents import DEFAULT_ROOT
 
     folders = ", ".join(map(str, roots or [f"./{DEFAULT_ROOT}"]))
     if stored:
-        say(f"none of the {stored} stored in {folders} is {what or 'as asked'}")
+        say(f"none of the {stored} stored in {folders} is {what or 'as wanted'}")
         return
     say(f"nothing is stored in {folders}" + ("" if roots else "; --runs DIR looks elsewhere"))
     say_next("measure your agent: turngap replay --agent ws://HOST:PORT/PATH")
 
 
 def _refuse_options(ctx: typer.Context, command: str) -> None:
-    """Nobody would read an option that stands before a subcommand.
+    """Refuse options before a subcommand, which nothing would read.
 
     Raises:
         InputError: there is one.
@@ -125,13 +112,12 @@ def _refuse_options(ctx: typer.Context, command: str) -> None:
 
 
 def entries_in(roots: Sequence[Path] | None) -> "list[Entry]":
-    """Everything that is stored in these folders (`./runs` by default), with progress if slow.
+    """Return everything that is stored in these folders (`./runs`), with progress if slow.
 
     Raises:
         InputError: a folder that was given cannot be listed.
     """
     from turngap.cli.progress import Display
-    from turngap.history.index import Index
     from turngap.history.reading import entries
 
     shown: Display | None = None
@@ -145,4 +131,4 @@ def entries_in(roots: Sequence[Path] | None) -> "list[Entry]":
                 shown = stack.enter_context(Display(of, "folders"))
             shown.reach(done)
 
-        return entries(roots or (), on_read, index=Index())
+        return entries(roots or (), on_read)

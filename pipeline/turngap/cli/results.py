@@ -13,7 +13,6 @@ from turngap.cli.exporting import (
     Exports,
     Junit,
     Parquet,
-    Prometheus,
     run_exports,
     runs_exports,
     write_exports,
@@ -72,24 +71,22 @@ def report(
     csv: Csv = None,
     parquet: Parquet = None,
     junit: Junit = None,
-    prometheus: Prometheus = None,
     json_: options.Json = False,
 ) -> None:
     """Show stored runs, checks, comparisons and load tests again, from their files alone.
 
-    --csv, --parquet, --junit and --prometheus write a file instead of showing anything. The first
-    two write all turns as one table, with the columns of docs/data.md; a label then names all runs
-    that have it.
+    --csv, --parquet and --junit write a file instead of showing anything. The first two write all
+    turns as one table, with the columns of docs/data.md; a label then names all runs that have it.
 
     Exit: 0 shown, 2 bad input.
     """
     from rich.console import Group
 
-    exported = any((csv, parquet, junit, prometheus))
-    tables_alone = exported and not any((junit, prometheus, html, svg, json_))
+    exported = any((csv, parquet, junit))
+    tables_alone = exported and not any((junit, html, svg, json_))
     names = runs or ["latest"]
     stored = [one for name in names for one in _stored(name, root, all_labelled=tables_alone)]
-    write_exports([one.exports for one in stored], csv, parquet, junit, prometheus)
+    write_exports([one.exports for one in stored], csv, parquet, junit)
     for one in stored:
         if html:
             say(f"written: {one.write_html()}")

@@ -8,64 +8,47 @@ import typer
 
 from turngap.cli import options
 from turngap.cli.next_steps import say_next
-from turngap.cli.remembering import Since, Where, entries_in, say_none
+from turngap.cli.remembering import Since, entries_in, say_none
 from turngap.cli.shared import leave, print_block, print_json, say
 from turngap.core.errors import InputError
 from turngap.core.untrusted import harmless
 
 if TYPE_CHECKING:
-    from turngap.history.trend import Trend
     from turngap.store.runs import Run
 
 
 def trend(
     roots: options.RunsFolders = None,
-    where: Where = None,
     since: Since = None,
-    last: Annotated[
-        int | None, options.for_output(min=1, help="Only so many of the newest of each series.")
-    ] = None,
-    html: Annotated[
-        Path | None,
-        options.for_output(help="Also write a page with the plots and their runs to this file."),
-    ] = None,
     json_: options.Json = False,
 ) -> None:
-    """Show where the gap or the hit rate changed, at which commit, and how sure that is.
+    """Show where the gap changed, at which commit, and how sure that is.
 
     A series holds replays of one agent, played the same scenarios on the same machine.
 
     Exit: 0 whether or not there is a change, 2 bad input.
     """
-    from turngap.history.filters import Wanted
-    from turngap.history.page import trends_block, trends_report, write_page
-    from turngap.history.trend import trends
-    from turngap.history.trend_json import trends_json
+    from turngap.history.reading import chosen
+    from turngap.history.trend import trend_lines, trends, trends_json
+    from turngap.report import terminal
 
-    wanted = Wanted.of(where or (), since=since)
     stored = entries_in(roots)
-    shown = wanted.among(stored)
-    found = trends(shown, last=last)
-    if html is not None:
-        say(f"written: {write_page(html, trends_report(found, html.parent))}")
+    series = trends(chosen(stored, since=since))
     if json_:
-        print_json(trends_json(found))
+        print_json(trends_json(series))
         return
-    if not found:
-        say_none(len(stored), roots, "a replay that reached its agent and is as asked")
+    if not series:
+        say_none(len(stored), roots, "a replay that reached its agent and is as wanted")
         return
-    print_block(lambda width: trends_block(found, width))
-    _say_next(found)
-
-
-def _say_next(found: "list[Trend]") -> None:
-    """The newest change is the one to look into: the runs beside it, turn by turn."""
-    for series in reversed(found):
-        if moved := [*series.moves, *series.hit_moves]:
-            at = max(move.change.at for move in moved)
-            before, after = (shlex.quote(series.points[i].entry.path) for i in (at - 1, at))
-            say_next(f"see what moved: turngap history diff {before} {after}")
-            return
+    for one in series:
+        print_block(
+            lambda width, one=one: terminal.joined(terminal.lines_of(trend_lines(one), width))
+        )
+    changed = [(one, one.changes[-1].at) for one in series if one.changes]
+    if changed:
+        one, at = changed[-1]
+        before, after = (shlex.quote(one.points[i].entry.path) for i in (at - 1, at))
+        say_next(f"see what moved: turngap history diff {before} {after}")
 
 
 def diff(
@@ -136,7 +119,7 @@ def diff(
 
 
 def _two_wanted(before: str | None, root: Path | None) -> InputError:
-    """That two runs have to be named, with two that can be compared where there are some."""
+    """Build the error that two runs have to be named, with two that can be compared."""
     from turngap.history.trend import latest_two
 
     given = "none was given" if before is None else f"only {harmless(before)} was given"
@@ -159,7 +142,7 @@ def _two_wanted(before: str | None, root: Path | None) -> InputError:
 
 
 def _run(name: str, root: Path | None) -> "Run":
-    """The stored run of that name.
+    """Return the stored run of that name.
 
     Raises:
         InputError: there is none, or it is a check or another folder that holds several runs.

@@ -9,9 +9,6 @@ cross each other.
 Many calls at once are traffic, which no recording stands for. Their turns are linked by the call,
 and by the time: what slows the machine down for a while hits all calls that run in it.
 
-Of a series of runs, each run is one cluster, whatever it played: `core.changes` takes a run's hits
-for a single value and shuffles whole runs, neighbours together where there are enough.
-
 The intervals are those of independent turns for the effective n: all turns, divided by the
 design effect (Kish 1965), that of the two clusters together (Cameron, Gelbach and Miller 2011).
 Resampling recordings with all their rounds was tried: of 21, p95's interval held the truth 62 to

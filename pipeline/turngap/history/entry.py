@@ -1,12 +1,22 @@
 """One row of the history: what a stored folder says of itself, whatever made it."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Literal
+
+from turngap.core.stats import percentile
+from turngap.store.outcomes import TurnOutcome
 
 # What made the folder: the command's name, but for a conversation on the live page.
 Kind = Literal["replay", "talk", "check", "compare", "load", "turns", "simulate"]
 # A folder that cannot be read has its reason in `why`, and no figures.
 Status = Literal["finished", "unfinished", "failed", "unreadable"]
+
+
+def no_gap() -> dict[str, float | None]:
+    """Return the percentiles of an entry that has none."""
+    return {"p50": None, "p95": None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +61,38 @@ class Entry:
     metrics_version: int | None = None
     starved_ms: float | None = None
     n: int = 0
-    gap_ms: dict[str, float | None]
+    gap_ms: dict[str, float | None] = field(default_factory=no_gap)
     hits: int | None = None
     cut_ins: int | None = None
 
     @property
     def hit_rate(self) -> float | None:
-        """The share of the turns that were answered within the budget."""
+        """Return the share of the turns that were answered within the budget."""
         return None if self.hits is None or not self.n else self.hits / self.n
+
+
+def figures_of(turns: Iterable[TurnOutcome]) -> tuple[int, dict[str, Any]]:
+    """Return how many turns there are, and the figures of those that count, as fields of `Entry`.
+
+    Raises:
+        InputError: as `read_outcomes`, where the turns come from it.
+    """
+    every = n = hits = cut_ins = 0
+    gaps: list[float] = []
+    for turn in turns:
+        every += 1
+        if turn.left_out is not None:
+            continue
+        n += 1
+        hits += turn.outcome == "answered"
+        cut_ins += turn.outcome == "cut_in"
+        if turn.silent:
+            gaps.append(inf)
+        elif turn.replied and turn.gap_ms is not None:
+            gaps.append(turn.gap_ms)
+    finite = [gap for gap in gaps if gap < inf]
+    gap_ms = {
+        name: percentile(finite, q, censored=len(gaps) - len(finite)).value
+        for name, q in (("p50", 0.5), ("p95", 0.95))
+    }
+    return every, {"n": n, "gap_ms": gap_ms, "hits": hits, "cut_ins": cut_ins}

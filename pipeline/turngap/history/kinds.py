@@ -1,6 +1,8 @@
 """What each kind of stored folder says of itself, as an `Entry`."""
 
-from collections.abc import Callable, Iterator
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,30 +10,23 @@ from typing import Any
 from turngap.check.record import CHECK_FILE, CheckRecord
 from turngap.compare.record import COMPARISON_FILE, ComparisonRecord
 from turngap.core.errors import InputError
-from turngap.core.run_record import RunRecord
+from turngap.core.run_record import TOLD_BY_THE_LINE, RunRecord
+from turngap.core.stats import Percentile
+from turngap.core.untrusted import printable
 from turngap.fleet.record import SIMULATION_FILE, LoadFigures, SimulationRecord
-from turngap.history.entry import Entry, Kind, Status
-from turngap.history.figures import NO_FIGURES, Figures, figures_of
-from turngap.history.parts import (
-    beside,
-    commit_of,
-    ended,
-    line_of,
-    played_beside,
-    played_digest,
-    several,
-    texts,
-    values,
-    word,
-)
+from turngap.history.entry import Entry, Kind, Status, figures_of
 from turngap.load.record import LOAD_FILE, LoadRecord, StepFigures
 from turngap.store.documents import read_document
-from turngap.store.folders import RUN_FILE, TURNS_FILE, read_record, status_of
+from turngap.store.folders import INTERRUPTED, RUN_FILE, read_record, status_of
 from turngap.store.outcomes import read_outcomes
 from turngap.store.tables import agent_called
 from turngap.turns.record import TURNS_FILE as CURVE_FILE
 from turngap.turns.record import TurnsRecord
 
+# A reason or a name in a list: the whole is in the folder.
+_MOST_WORDS = 1000
+# The last line of a traceback.
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b")
 _HINT = "delete the folder, or measure again"
 
 
@@ -64,23 +59,23 @@ def _run(folder: Path) -> Entry:
         status=status,
         **_about_run(record),
         valid=record.valid and status == "finished",
-        why=texts(why),
+        why=_texts(why),
         budget_ms=record.budget_ms,
         metrics_version=record.metrics_version,
-        **figures.fields(),
+        **figures,
     )
 
 
 def _about_run(record: RunRecord) -> dict[str, Any]:
     return {
-        "label": word(record.label),
-        "agent": word(agent_called(record.name, record.agent)),
-        "commit": commit_of(record.measured_commit),
-        "line": line_of(record.agent),
+        "label": _word(record.label),
+        "agent": _word(agent_called(record.name, record.agent)),
+        "commit": _commit_of(record.measured_commit),
+        "line": _line_of(record.agent),
         "starved_ms": record.starved_ms,
-        "started_utc": word(record.started_utc),
-        "machine": word(record.machine.fingerprint),
-        "played": played_digest(record.scenario_hashes),
+        "started_utc": _word(record.started_utc),
+        "machine": _word(record.machine.fingerprint),
+        "played": _played_digest(record.scenario_hashes),
     }
 
 
@@ -90,28 +85,28 @@ def _check(folder: Path) -> Entry:
     side = record.candidate
     if side.run is None:
         raise InputError("document.damaged", f"{CHECK_FILE}: names no run of the candidate")
-    run = _run(beside(folder, side.run))
-    ended = read_record(beside(folder, side.run))
+    run = _run(_beside(folder, side.run))
+    record_of_run = read_record(_beside(folder, side.run))
     status: Status = "finished"
-    if ended.failure is not None or ended.finished_utc is None:
+    if record_of_run.failure is not None or record_of_run.finished_utc is None:
         status = run.status
     why: list[str] = []
     if record.verdict == "cannot_compare":
         why += record.why
     if not run.valid:
         why += run.why
-    if run.n and side.turns != (held := figures_of(read_outcomes(beside(folder, side.run)))[0]):
+    if run.n and side.turns != (held := figures_of(read_outcomes(_beside(folder, side.run)))[0]):
         why.append(f"the candidate's run holds {held} of the {side.turns} turns that were judged")
     return replace(
         run,
         path=str(folder),
         kind="check",
         status=status,
-        label=word(record.label),
-        started_utc=word(record.started_utc),
-        machine=word(record.machine.fingerprint),
+        label=_word(record.label),
+        started_utc=_word(record.started_utc),
+        machine=_word(record.machine.fingerprint),
         valid=not why and status == "finished",
-        why=texts(why),
+        why=_texts(why),
         verdict=record.verdict.replace("_", " "),
         metrics_version=record.metrics_version,
     )
@@ -120,43 +115,43 @@ def _check(folder: Path) -> Entry:
 def _comparison(folder: Path) -> Entry:
     record = read_document(folder / COMPARISON_FILE, ComparisonRecord, hint=_HINT)
     backends = record.backends
-    figures = Figures(sum(backend.turns for backend in backends))
+    figures: dict[str, Any] = {"n": sum(backend.turns for backend in backends)}
     if len(backends) == 1:
         only = backends[0]
-        figures = Figures(
-            only.hit_rate.n,
-            values(only.gap_ms),
-            only.hit_rate.hits,
-            None if only.cut_ins is None else only.cut_ins.hits,
-        )
+        figures = {
+            "n": only.hit_rate.n,
+            "gap_ms": _values(only.gap_ms),
+            "hits": only.hit_rate.hits,
+            "cut_ins": None if only.cut_ins is None else only.cut_ins.hits,
+        }
     why = [record.failure or ""]
     why += [f"{b.name}: {b.why_invalid}" for b in backends if not b.valid]
-    verdict = several(len(backends), "backend")
+    verdict = _several(len(backends), "backend")
     return Entry(
         path=str(folder),
         kind="compare",
-        status=ended(record.failure),
-        label=word(record.label),
-        agent=word(record.agent),
-        commit=commit_of(record.commit),
-        started_utc=word(record.started_utc),
+        status=_ended(record.failure),
+        label=_word(record.label),
+        agent=_word(record.agent),
+        commit=_commit_of(record.commit),
+        started_utc=_word(record.started_utc),
         valid=record.valid,
-        why=texts(why),
+        why=_texts(why),
         verdict=f"{verdict}, inconclusive" if record.inconclusive else verdict,
-        machine=word(record.machine.fingerprint),
-        played=played_beside(folder, (backend.run for backend in backends)),
+        machine=_word(record.machine.fingerprint),
+        played=_played_beside(folder, (backend.run for backend in backends)),
         budget_ms=record.budget_ms,
         metrics_version=record.metrics_version,
-        **figures.fields(),
+        **figures,
     )
 
 
 def _curve(folder: Path) -> Entry:
     record = read_document(folder / CURVE_FILE, TurnsRecord, hint=_HINT)
     points = record.points
-    figures = Figures(sum(point.turns for point in points))
+    figures: dict[str, Any] = {"n": sum(point.turns for point in points)}
     if len(points) == 1:
-        _, figures = figures_of(read_outcomes(beside(folder, points[0].run)))
+        _, figures = figures_of(read_outcomes(_beside(folder, points[0].run)))
     why = [record.failure or ""]
     for point in points:
         name = f"{record.setting}={point.value}: " if point.value is not None else ""
@@ -164,18 +159,18 @@ def _curve(folder: Path) -> Entry:
     return Entry(
         path=str(folder),
         kind="turns",
-        status=ended(record.failure),
-        label=word(record.label),
-        agent=word(record.agent),
-        commit=commit_of(record.commit),
-        started_utc=word(record.started_utc),
+        status=_ended(record.failure),
+        label=_word(record.label),
+        agent=_word(record.agent),
+        commit=_commit_of(record.commit),
+        started_utc=_word(record.started_utc),
         valid=record.valid,
-        why=texts(why),
-        verdict=several(len(points), "value") if record.setting else "",
-        machine=word(record.machine.fingerprint),
-        played=played_beside(folder, (point.run for point in points)),
+        why=_texts(why),
+        verdict=_several(len(points), "value") if record.setting else "",
+        machine=_word(record.machine.fingerprint),
+        played=_played_beside(folder, (point.run for point in points)),
         metrics_version=record.metrics_version,
-        **figures.fields(),
+        **figures,
     )
 
 
@@ -186,11 +181,15 @@ def _load(folder: Path) -> Entry:
     """
     record = read_document(folder / LOAD_FILE, LoadRecord, hint=_HINT)
     step = _decisive(record)
-    figures = NO_FIGURES
+    figures: dict[str, Any] = {}
     if step is not None:
-        rate, cut_ins = step.hit_rate, step.outcomes.get("cut_in", 0)
-        figures = Figures(rate.n, values(step.gap_ms), rate.hits, cut_ins)
-    status = ended(record.failure)
+        figures = {
+            "n": step.hit_rate.n,
+            "gap_ms": _values(step.gap_ms),
+            "hits": step.hit_rate.hits,
+            "cut_ins": step.outcomes.get("cut_in", 0),
+        }
+    status = _ended(record.failure)
     if status == "finished" and record.finished_utc is None:
         status = "unfinished"
     why = [record.failure or "", "" if record.failure else record.void or ""]
@@ -200,17 +199,17 @@ def _load(folder: Path) -> Entry:
         path=str(folder),
         kind="load",
         status=status,
-        label=word(record.label),
-        agent=word(agent_called(record.name, record.agent)),
-        commit=commit_of(record.commit),
-        started_utc=word(record.started_utc),
+        label=_word(record.label),
+        agent=_word(agent_called(record.name, record.agent)),
+        commit=_commit_of(record.commit),
+        started_utc=_word(record.started_utc),
         valid=record.valid,
-        why=texts(why),
+        why=_texts(why),
         verdict=_held(record, step),
-        machine=word(record.machine.fingerprint),
-        played=played_digest(record.scenario_hashes),
+        machine=_word(record.machine.fingerprint),
+        played=_played_digest(record.scenario_hashes),
         budget_ms=record.budget_ms,
-        **figures.fields(),
+        **figures,
     )
 
 
@@ -226,19 +225,20 @@ def _decisive(record: LoadRecord) -> StepFigures | None:
 
 def _held(record: LoadRecord, step: StepFigures | None) -> str:
     if record.certified and record.capacity is not None:
-        return several(record.capacity.sessions or 0, "session")
+        return _several(record.capacity.sessions or 0, "session")
     if record.mode == "search" and record.finished_utc is not None:
         return "void" if record.void else "nothing certified"
     if record.finished_utc is None or step is None:
         return ""
-    level = "" if step.sessions is None else f"{several(step.sessions, 'session')} "
+    level = "" if step.sessions is None else f"{_several(step.sessions, 'session')} "
     return level + {True: "held", False: "not held", None: "not sure"}[step.holds]
 
 
 def _simulation(folder: Path) -> Entry:
     """A simulation, with the figures of the most calls that it says are held."""
     record = read_document(folder / SIMULATION_FILE, SimulationRecord, hint=_HINT)
-    figures, verdict = NO_FIGURES, ""
+    figures: dict[str, Any] = {}
+    verdict = ""
     held = None if record.capacity is None else record.capacity.held
     if record.capacity is not None:
         verdict = "holds none" if held is None else f"{held:,.0f} calls"
@@ -246,20 +246,94 @@ def _simulation(folder: Path) -> Entry:
     if load is None and len(record.loads) == 1:
         load = record.loads[0]
     if load is not None:
-        figures = Figures(load.turns, values(load.gap_ms), load.hit_rate.hits)
+        figures = {
+            "n": load.turns,
+            "gap_ms": _values(load.gap_ms),
+            "hits": load.hit_rate.hits,
+        }
     return Entry(
         path=str(folder),
         kind="simulate",
         status="finished",
-        agent=word(record.name),
-        commit=commit_of(record.commit),
-        started_utc=word(record.started_utc),
+        agent=_word(record.name),
+        commit=_commit_of(record.commit),
+        started_utc=_word(record.started_utc),
         valid=True,
         verdict=verdict,
-        machine=word(record.machine.fingerprint),
+        machine=_word(record.machine.fingerprint),
         budget_ms=record.budget_ms,
-        **figures.fields(),
+        **figures,
     )
+
+
+def _beside(folder: Path, name: str) -> Path:
+    """Return a run's folder beside a record, which may not lead elsewhere."""
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise InputError("document.damaged", f"{printable(name, 100)!r} is no folder beside it")
+    return folder / name
+
+
+def _played_beside(folder: Path, names: Iterable[str]) -> str:
+    """Return the digest of what the runs beside a record played; empty if none can be read."""
+    for name in names:
+        try:
+            return _played_digest(read_record(_beside(folder, name)).scenario_hashes)
+        except InputError:
+            continue
+    return ""
+
+
+def _played_digest(scenario_hashes: Mapping[str, str]) -> str:
+    """Return a digest: the same scenarios with the same recordings have the same."""
+    if not scenario_hashes:
+        return ""
+    return hashlib.sha256(repr(sorted(scenario_hashes.items())).encode()).hexdigest()[:12]
+
+
+def _ended(failure: str | None) -> Status:
+    """Return the status by what is stored as the failure."""
+    if failure is None:
+        return "finished"
+    return "unfinished" if failure == INTERRUPTED else "failed"
+
+
+def _commit_of(commit: object) -> str | None:
+    """Return a commit; None for other texts."""
+    text = _word(str(commit or ""))
+    return text if re.fullmatch(r"[0-9a-fA-F]{4,64}(-dirty)?", text) else None
+
+
+def _line_of(agent: Mapping[str, Any]) -> str:
+    """Return the dialect and the rate of an agent at a URL, as far as they are known."""
+    known = [agent.get(name) for name in TOLD_BY_THE_LINE] if "url" in agent else []
+    return _word(" ".join(str(value) for value in known if value is not None))
+
+
+def _values(percentiles: Mapping[str, Percentile]) -> dict[str, float | None]:
+    return {name: percentiles[name].value for name in ("p50", "p95")}
+
+
+def _several(n: int, what: str) -> str:
+    return f"{n:,} {what}{'s' * (n != 1)}"
+
+
+def _word(text: str) -> str:
+    """Return a text as one line that can be shown anywhere."""
+    return printable(text, _MOST_WORDS)
+
+
+def _texts(given: Iterable[str]) -> tuple[str, ...]:
+    """Return several reasons, each in one line and once, without empty ones."""
+    return tuple(dict.fromkeys(filter(None, (_word(_without_its_log(text)) for text in given))))
+
+
+def _without_its_log(reason: str) -> str:
+    """Return what ended a command, of a reason that quotes the end of its log."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    if len(lines) < 2:
+        return reason
+    raised = [line for line in lines[1:] if _RAISED.match(line)]
+    return raised[-1] if raised else f"{lines[0]} {lines[-1]}"
 
 
 # The file that makes a folder one of a kind, in the order in which they are looked for: a load test
@@ -280,19 +354,3 @@ _READERS: dict[Kind, Callable[[Path], Entry]] = {
     "load": _load,
     "simulate": _simulation,
 }
-
-
-def files_behind(folder: Path, kind: Kind) -> Iterator[tuple[str, Path]]:
-    """The files that the entry of a folder of that kind may have been read from, by their names.
-
-    Raises:
-        OSError: the folder cannot be listed.
-    """
-    record = next(name for name, each in FILES if each == kind)
-    yield record, folder / record
-    if kind == "replay":
-        yield TURNS_FILE, folder / TURNS_FILE
-    elif kind in ("check", "compare", "turns"):
-        for run in sorted(path for path in folder.iterdir() if path.is_dir()):
-            for name in (RUN_FILE, TURNS_FILE):
-                yield f"{run.name}/{name}", run / name

@@ -1,10 +1,11 @@
-"""The history as a list: on a terminal, as JSON and as CSV."""
+"""The history as a list: on a terminal, as a page, as JSON and as CSV."""
 
-import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -15,13 +16,14 @@ from turngap.history.entry import Entry, Kind
 from turngap.report import sections, terminal, words
 from turngap.report.looks import Style
 from turngap.report.sections import Cell
+from turngap.store.documents import is_file
 from turngap.store.tables import COMMIT_IS, Table
 
-# So many reasons are printed below the list, the newest ones; `--json` has all of them.
+# This many reasons are printed below the list, the newest ones; `--json` has all of them.
 MOST_REASONS = 10
 # On a terminal of fewer columns than these a label is cut shorter, so that other columns stay.
 _NARROW = 100
-_MOST_LABEL, _MOST_LABEL_NARROW = 20, 10
+_MOST_LABEL, _MOST_LABEL_NARROW, _MOST_LABEL_PAGE = 20, 10, 60
 _NONE = "–"
 _CAPTION = (
     "n: turns that count. p50, p95: of the gap in ms; a turn without a reply counts as slower than "
@@ -87,23 +89,23 @@ _FIGURES: Sequence[tuple[str, Callable[[Entry], str]]] = (
 
 
 def list_json(entries: Sequence[Entry]) -> dict[str, Any]:
-    """What `--json` prints. Scripts rely on its keys: more may come, none goes."""
+    """Return what `--json` prints. Scripts rely on its keys: more may come, none goes."""
     return {"runs": [_document(entry) for entry in entries]}
 
 
 def entries_table(entries: Sequence[Entry]) -> Table:
-    """The list as a table for `store.tables.write_csv`, with a row for each entry."""
+    """Return the list as a table for `store.tables.write_csv`, with a row for each entry."""
     return Table(COLUMNS, (row_of(COLUMNS, entry) for entry in entries))
 
 
 def _document(entry: Entry) -> dict[str, Any]:
-    row = dataclasses.asdict(entry) | {"hit_rate": entry.hit_rate, "why": list(entry.why)}
+    row = asdict(entry) | {"hit_rate": entry.hit_rate, "why": list(entry.why)}
     # A file's name need not be text, and JSON must be.
     return row | {"path": entry.path.encode("utf-8", "replace").decode()}
 
 
 def list_block(entries: Sequence[Entry], width: int) -> Text:
-    """The list on a terminal, the newest entry last, and why some are not valid."""
+    """Return the list on a terminal, the newest entry last, and why some are not valid."""
     least = _MOST_LABEL if width >= _NARROW else _MOST_LABEL_NARROW
     table = terminal.item_lines(list_table(entries, least), width)
     taken = max((line.cell_len for line in table[-len(entries) - 1 :]), default=width)
@@ -113,7 +115,7 @@ def list_block(entries: Sequence[Entry], width: int) -> Text:
 
 
 def list_table(entries: Sequence[Entry], most_label: int = _MOST_LABEL) -> sections.Table:
-    """A row for each entry, in their order; what all of them have in common stands above."""
+    """Return a row for each entry, in their order; what all have in common stands above."""
     name = namer(entries)
     texts = [
         ("label", [printable(entry.label) for entry in entries]),
@@ -148,28 +150,52 @@ def list_table(entries: Sequence[Entry], most_label: int = _MOST_LABEL) -> secti
     return sections.Table(head, rows, " ".join(filter(None, notes)))
 
 
+def list_report(entries: Sequence[Entry], beside: Path) -> sections.Report:
+    """Build the page, the newest first; rows lead to their pages, from the folder `beside`."""
+    newest = list(reversed(entries))
+    table = list_table(newest, _MOST_LABEL_PAGE)
+    rows = [
+        [Cell(str(first), link=_link(entry, beside)), *rest]
+        for entry, (first, *rest) in zip(newest, table.rows, strict=True)
+    ]
+    name = namer(newest)
+    why = [sections.Line(name(e), "; ".join(e.why)) for e in newest if not e.valid and e.why]
+    folded = sections.Lines(why, folded=f"Why {len(why)} cannot be used", where=sections.PAGE)
+    when = words.instant(newest[0].started_utc) if newest else ""
+    return sections.Report(
+        command="history",
+        subject=f"{len(entries)} stored",
+        when=f"the newest is of {when}" if when else "",
+        sections=[sections.Section("", [replace(table, rows=rows), folded])],
+    )
+
+
+def _link(entry: Entry, beside: Path) -> str:
+    """Return the relative address of an entry's own page; empty where it has none."""
+    pages = (Path(entry.path) / name for name in ("report.html", "check.html", "simulation.html"))
+    file = next(filter(is_file, pages), None)
+    return "" if file is None else quote(os.fsencode(os.path.relpath(file, beside)))
+
+
 def _common_words(n: int, common: Mapping[str, str]) -> str:
-    """What is the same in all rows and has no column; a label that nobody gave is nothing."""
-    told = [
+    """Return what is the same in all rows and has no column."""
+    common_words = [
         f"{name} {'unknown' if value in ('', _NONE) else printable(value)}"
         for name, value in common.items()
         if value or name != "label"
     ]
-    return f"All {n} have in common: {', '.join(told)}." if told else ""
+    return f"All {n} have in common: {', '.join(common_words)}." if common_words else ""
 
 
 def reasons(entries: Sequence[Entry], width: int) -> list[Text]:
-    """Why the newest of those entries whose figures cannot be used are as they are.
-
-    The first reason is told, from which others follow, in one line for each; `--json` has all.
-    """
+    """Return why the figures of the newest invalid entries cannot be used, a line each."""
     name = namer(entries)
-    told = [entry for entry in entries if not entry.valid and entry.why]
-    if not told:
+    invalid = [entry for entry in entries if not entry.valid and entry.why]
+    if not invalid:
         return []
-    shown = [(terminal.cropped(name(e), width // 2), e.why[0]) for e in told[-MOST_REASONS:]]
+    shown = [(terminal.cropped(name(e), width // 2), e.why[0]) for e in invalid[-MOST_REASONS:]]
     room = max(cell_len(folder) for folder, _ in shown)
-    more = len(told) - MOST_REASONS
+    more = len(invalid) - MOST_REASONS
     first = "Why they cannot be used" + (f", and {more} more" if more > 0 else "")
     return [
         Text(),
@@ -182,7 +208,7 @@ def reasons(entries: Sequence[Entry], width: int) -> list[Text]:
 
 
 def namer(entries: Sequence[Entry]) -> Callable[[Entry], str]:
-    """How to name entries: by their paths, without the folder that all of them lie in."""
+    """Return how to name entries: by their paths, without the folder that all of them lie in."""
     try:
         above = os.path.commonpath([Path(entry.path).parent for entry in entries])
     except ValueError:  # none, or some are absolute and some are not
@@ -191,12 +217,12 @@ def namer(entries: Sequence[Entry]) -> Callable[[Entry], str]:
 
 
 def ms(value: float | None) -> str:
-    """Milliseconds, or a dash."""
+    """Return milliseconds, or a dash."""
     return _NONE if value is None else words.ms(value)
 
 
 def result(entry: Entry) -> Cell:
-    """What came of it in a word or two."""
+    """Return what came of it in a word or two."""
     if entry.status != "finished":
         style: Style = "bad" if entry.status == "failed" else "unsure"
         mark = "✗" if entry.status == "failed" else "?"

@@ -1,103 +1,89 @@
-"""The trend: how slow an agent was from run to run and how often late, and where that changed."""
+"""The trend: where an agent became slower or quicker, from run to run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 from pathlib import Path
+from typing import Any
 
-from turngap.core.changes import ALPHA, LEAST, SHARES, Change, changes
 from turngap.core.errors import InputError
 from turngap.core.paired import CENSORED_MS, TOLERANCE_MS
 from turngap.core.results import TurnKey
-from turngap.core.run_levels import LEAST_TURNS, MOST_UNEVEN, run_levels
-from turngap.history.commits import Commits
+from turngap.history.changes import LEAST, LEAST_TURNS, Change, changes, run_levels
 from turngap.history.entry import Entry
-from turngap.history.figures import Outcomes, outcomes_of
+from turngap.report import words
+from turngap.report.sections import Line, Lines
 from turngap.store.outcomes import read_outcomes
 
 # Of longer series the newest runs are looked at: what moved before then is no news.
 MOST_RUNS = 200
-# A series is tested for a change of its gap and for one of its hit rate. Each has half of what may
-# be false, so that a series without a change has either in no more cases than `ALPHA` (Bonferroni).
-ALPHA_EACH = ALPHA / 2
-
-# Reads the gap in ms of each turn of a run.
-ReadGaps = Callable[[Entry], Mapping[TurnKey, float]]
+# A run is uneven against what is usual around it: where nearly half are, it is chance which half is
+# usual. Of made-up series no more than 33 % were uneven: more was never tried.
+MOST_UNEVEN = 1 / 3
+_BARS = "▁▂▃▄▅▆▇█"
+# Nothing below fills a row of bars: on a quiet machine it is noise.
+_LEAST_MS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A run of a series. `ms`: its level; `turns`: how many turns it shares with the others.
-
-    `ms` is None where these are too few; such a run only counts for the hit rate. `uneven`: no
-    change is looked for in it, since from turn to turn it is off the runs around it by very
-    different amounts.
-    """
+    """A run of a series with its level. In an `uneven` one no change is looked for."""
 
     entry: Entry
-    ms: float | None
-    turns: int
+    ms: float
     uneven: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A change of the level or of the hit rate at a run. `number` counts the used runs from 1.
-
-    The figures of `change` are in ms, or shares of the turns that were in time.
-    `commits` are those that may have brought it: of the runs in which the change lies with 95 %
-    confidence, of the run before them, and of all of the series that were left out in between.
-    `before` and `after` are what became of the turns up to the neighbouring changes.
-    """
-
-    change: Change
-    entry: Entry
-    commits: Commits
-    before: Outcomes
-    after: Outcomes
-
-    @property
-    def number(self) -> int:
-        return self.change.at + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
     """One series: the same agent, played the same scenarios, on one machine.
 
-    `moves` are changes of the level, and `hit_moves` of the hit rate. `why_none` is why neither
-    could be looked for; `why_no_level` and `why_no_hits` are why one of them could not. `left_out`
-    are runs of the series that could not be used, each with its reason.
+    `between` has for each change the runs in which it may lie and the one before them. `left_out`
+    are runs that could not be used, each with its reason.
     """
 
-    agent: str
-    played: str
-    machine: str
     points: tuple[Point, ...]
-    moves: tuple[Move, ...] = ()
-    hit_moves: tuple[Move, ...] = ()
-    left_out: tuple[tuple[Entry, str], ...] = ()
+    left_out: tuple[tuple[Entry, str], ...]
+    changes: tuple[Change, ...] = ()
+    between: tuple[Sequence[Entry], ...] = ()
     why_none: str | None = None
-    why_no_level: str | None = None
-    why_no_hits: str | None = None
-
-    @property
-    def uneven(self) -> tuple[int, ...]:
-        """The numbers of the runs that are set aside."""
-        return tuple(number for number, point in enumerate(self.points, start=1) if point.uneven)
-
-    @property
-    def without_level(self) -> tuple[int, ...]:
-        """The numbers of the runs that only count for the hit rate."""
-        return tuple(n for n, point in enumerate(self.points, start=1) if point.ms is None)
 
 
-def gaps_of(entry: Entry) -> Mapping[TurnKey, float]:
-    """The gap of each turn that was due a reply; without one it is longer than any caller waits.
+def trends(entries: Sequence[Entry]) -> list[Trend]:
+    """Return the series among these entries, in the order in which they began.
 
-    Raises:
-        InputError: its turns cannot be read.
+    A series holds replays of one agent that were played the same over one sort of line, on the same
+    machine, with figures of one metrics version and by one measure of a late caller.
     """
+    return [_trend(runs[-MOST_RUNS:]) for runs in _series(entries)]
+
+
+def latest_two(entries: Sequence[Entry]) -> tuple[Entry, Entry] | None:
+    """Return the two newest valid runs of the series that was measured last; None without two."""
+    usable = [[entry for entry in runs if entry.valid] for runs in _series(entries)]
+    pairs = [(runs[-2], runs[-1]) for runs in usable if len(runs) > 1]
+    return max(pairs, key=lambda pair: pair[1].started_utc, default=None)
+
+
+def _series(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Return the replays that can be compared with each other, in their order.
+
+    Runs that never reached the agent do not say over which line they would have been played, and
+    are in no series.
+    """
+    series: dict[tuple[object, ...], list[Entry]] = {}
+    for e in entries:
+        if e.kind == "replay" and e.played:
+            key = (e.agent, e.line, e.played, e.machine, e.metrics_version, e.starved_ms)
+            series.setdefault(key, []).append(e)
+    return [runs for runs in series.values() if any(map(_has_reached, runs))]
+
+
+def _has_reached(entry: Entry) -> bool:
+    return entry.valid or entry.status != "failed" or entry.n > 0
+
+
+def _gaps(entry: Entry) -> Mapping[TurnKey, float]:
+    """Return the gap of each turn that was due a reply; without one it is longer than any wait."""
     gaps: dict[TurnKey, float] = {}
     for turn in read_outcomes(Path(entry.path)):
         if turn.left_out is None and turn.silent:
@@ -107,52 +93,7 @@ def gaps_of(entry: Entry) -> Mapping[TurnKey, float]:
     return gaps
 
 
-def trends(
-    entries: Sequence[Entry], read: ReadGaps = gaps_of, *, last: int | None = None
-) -> list[Trend]:
-    """The series among these entries, in the order in which they began.
-
-    A series holds replays of one agent that were played the same over one sort of line, on the same
-    machine, with figures of one metrics version and by one measure of a late caller. Checks,
-    comparisons and load tests are none. `last`: of each series, so many of the newest.
-    """
-    most = min(MOST_RUNS, last or MOST_RUNS)
-    return [_trend(found[-most:], read) for found in _series(entries)]
-
-
-def latest_two(entries: Sequence[Entry]) -> tuple[Entry, Entry] | None:
-    """The two newest valid runs of the series that was measured last; None if none has two."""
-    pairs = [
-        (usable[-2], usable[-1])
-        for found in _series(entries)
-        if len(usable := [entry for entry in found if entry.valid]) > 1
-    ]
-    return max(pairs, key=lambda pair: pair[1].started_utc, default=None)
-
-
-def _series(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """The replays among these that can be compared with each other, in their order.
-
-    Runs that never reached the agent do not say in which line they would have been played: they are
-    none of any series.
-    """
-    series: dict[tuple[object, ...], list[Entry]] = {}
-    for entry in entries:
-        if entry.kind == "replay" and entry.played:
-            key = (
-                *(entry.agent, entry.line, entry.played, entry.machine),
-                *(entry.metrics_version, entry.starved_ms),
-            )
-            series.setdefault(key, []).append(entry)
-    return [found for found in series.values() if any(map(_reached, found))]
-
-
-def _reached(entry: Entry) -> bool:
-    """Whether the agent was reached in a run, as far as it tells."""
-    return entry.valid or entry.status != "failed" or entry.n > 0
-
-
-def _trend(entries: Sequence[Entry], read: ReadGaps) -> Trend:
+def _trend(entries: Sequence[Entry]) -> Trend:
     used: list[tuple[Entry, Mapping[TurnKey, float]]] = []
     left_out: list[tuple[Entry, str]] = []
     for entry in entries:
@@ -160,120 +101,114 @@ def _trend(entries: Sequence[Entry], read: ReadGaps) -> Trend:
             left_out.append((entry, entry.why[0] if entry.why else "it is not valid"))
             continue
         try:
-            used.append((entry, read(entry)))
+            used.append((entry, _gaps(entry)))
         except InputError as e:
             left_out.append((entry, str(e)))
     points: list[Point] = []
     for (entry, _), level in zip(used, run_levels([gaps for _, gaps in used]), strict=True):
-        if level.ms is None and entry.hit_rate is None:
-            left_out.append((entry, _too_few(level.turns)))
+        if level.ms is None:
+            why = f"fewer than {LEAST_TURNS} turns in common with half of the runs"
+            left_out.append((entry, f"{why}: play more in each, as with --repeat"))
         else:
-            points.append(Point(entry, level.ms, level.turns, level.uneven))
-    first = entries[0]
-    found = Trend(first.agent, first.played, first.machine, tuple(points), left_out=tuple(left_out))
-    why_no_level, why_no_hits = _why_no_level(found), _why_no_hits(found)
-    why_none = _why_none(found) or (why_no_level if why_no_hits else None)
-    if why_none is not None:
-        return replace(found, why_none=why_none)
-    return replace(
-        found,
-        moves=() if why_no_level else tuple(_moves(found, entries)),
-        hit_moves=() if why_no_hits else tuple(_hit_moves(found, entries)),
-        why_no_level=why_no_level,
-        why_no_hits=why_no_hits,
-    )
-
-
-def _why_none(trend: Trend) -> str | None:
-    """Why no change can be looked for in the runs of a series."""
-    n, aside = len(trend.points), len(trend.uneven)
-    if n - aside < LEAST:
-        runs = "1 usable run" if n == 1 else f"{n} usable runs"
-        runs += f", {n - aside} of them even" if aside else ""
-        return f"{runs}, and it takes {LEAST} to tell a change from chance"
-    levels = n - len(trend.without_level)
-    if aside > MOST_UNEVEN * levels:
-        return (
-            f"{aside} of {levels} runs are uneven, and where more than a third are, the rest "
-            "cannot tell of a change"
-        )
-    return None
-
-
-def _why_no_level(trend: Trend) -> str | None:
-    """Why no change of the level can be looked for."""
-    even = len(trend.points) - len(trend.without_level) - len(trend.uneven)
-    if even >= LEAST:
-        return None
-    return f"only {even} of {len(trend.points)} runs tell a level, and it takes {LEAST}"
-
-
-def _why_no_hits(trend: Trend) -> str | None:
-    """Why no change of the hit rate can be looked for."""
-    used = [point.entry for point in trend.points]
-    if len({entry.budget_ms for entry in used}) > 1:
-        return "the runs had several budgets"
-    if any(entry.hit_rate is None for entry in used):
-        return "not every run has one"
-    return None
-
-
-def _too_few(shared: int) -> str:
-    turns = {0: "no turn", 1: "1 turn"}.get(shared, f"{shared} turns")
-    more = f" with --repeat {ceil(LEAST_TURNS / shared)}" if shared else " of the same ones"
-    return (
-        f"{turns} in common with half of the runs, where a run needs {LEAST_TURNS}: play more in "
-        f"each run{more}"
-    )
-
-
-def _moves(trend: Trend, entries: Sequence[Entry]) -> list[Move]:
-    """The changes of the level, which runs without one do not tell."""
-    aside = [number - 1 for number in (*trend.uneven, *trend.without_level)]
-    found = changes([point.ms or 0.0 for point in trend.points], aside=aside, alpha=ALPHA_EACH)
-    moves = _named(trend, found, entries)
-    return [move for move in moves if abs(move.change.difference) >= TOLERANCE_MS]
-
-
-def _hit_moves(trend: Trend, entries: Sequence[Entry]) -> list[Move]:
-    """The changes of the hit rate, which all runs tell: cut-ins leave some without a level.
-
-    They are looked for in the shares of turns that were not in time, so that a bad run is, as a
-    slow one is, one with a high value. Each run is one value, as its turns share what befell it.
-    """
-    rates = [point.entry.hit_rate or 0.0 for point in trend.points]
-    aside = [number - 1 for number in trend.uneven]
-    missed = changes([1 - rate for rate in rates], SHARES, aside=aside, alpha=ALPHA_EACH)
-    return _named(trend, [_of_hits(change) for change in missed], entries)
-
-
-def _of_hits(missed: Change) -> Change:
-    """A change of the share that was missed as one of the share that was hit."""
-    return replace(
-        missed,
-        before=1 - missed.before,
-        after=1 - missed.after,
-        difference=-missed.difference,
-        low=None if missed.high is None else -missed.high,
-        high=None if missed.low is None else -missed.low,
-    )
-
-
-def _named(trend: Trend, found: Sequence[Change], entries: Sequence[Entry]) -> list[Move]:
-    """The changes with the commits in question, and with what became of the turns."""
-    used = [point.entry for point in trend.points]
-    bounds = [0, *(change.at for change in found), len(used)]
+            points.append(Point(entry, level.ms, level.uneven))
+    trend = Trend(tuple(points), tuple(left_out))
+    aside = [place for place, point in enumerate(points) if point.uneven]
+    if len(points) - len(aside) < LEAST:
+        runs = f"{len(points)} usable runs" + (f", {len(aside)} of them uneven" if aside else "")
+        return replace(trend, why_none=f"{runs}, and it takes {LEAST} to tell a change from chance")
+    if len(aside) > MOST_UNEVEN * len(points):
+        why = f"{len(aside)} of {len(points)} runs are uneven, and the rest cannot tell of a change"
+        return replace(trend, why_none=why)
+    levels = [point.ms for point in points]
+    moved = [c for c in changes(levels, aside) if abs(c.difference) >= TOLERANCE_MS]
     place = {entry.path: i for i, entry in enumerate(entries)}
-    moves: list[Move] = []
-    for change, start, end in zip(found, bounds, bounds[2:], strict=False):
-        first, last = used[max(1, change.first) - 1], used[change.last]
-        moves.append(
-            Move(
-                change,
-                used[change.at],
-                Commits.of(entries[place[first.path] : place[last.path] + 1]),
-                outcomes_of(used[start : change.at]),
-                outcomes_of(used[change.at : end]),
-            )
-        )
-    return moves
+    ends = [(points[max(1, c.first) - 1].entry.path, points[c.last].entry.path) for c in moved]
+    between = tuple(entries[place[first] : place[last] + 1] for first, last in ends)
+    return replace(trend, changes=tuple(moved), between=between)
+
+
+def trends_json(trends: Sequence[Trend]) -> dict[str, Any]:
+    """Return what `--json` prints. Scripts rely on its keys."""
+    return {
+        "series": [
+            {
+                "runs": [
+                    {"number": n, "path": p.entry.path, "level_ms": p.ms, "uneven": p.uneven}
+                    for n, p in enumerate(trend.points, start=1)
+                ],
+                "changes": [
+                    {
+                        "number": change.at + 1,
+                        "commit": trend.points[change.at].entry.commit,
+                        "commit_range": _commit_range(between),
+                        "first_number": change.first + 1,
+                        "last_number": change.last + 1,
+                        "p_value": change.p_value,
+                        "difference_ms": change.difference,
+                        "low_ms": change.low,
+                        "high_ms": change.high,
+                    }
+                    for change, between in zip(trend.changes, trend.between, strict=True)
+                ],
+                "left_out": [{"path": entry.path, "why": why} for entry, why in trend.left_out],
+                "why_none": trend.why_none,
+            }
+            for trend in trends
+        ]
+    }
+
+
+def trend_lines(trend: Trend) -> Lines:
+    """Return a series for a terminal: its levels as a row of bars, and what changed."""
+    n = len(trend.points)
+    first = trend.points[0].entry if trend.points else trend.left_out[0][0]
+    series = f"{first.agent or 'agent'}, {n} runs, played {first.played[:7]}"
+    shown = [Line("series", series, "strong"), Line("levels", _bars(trend))]
+    if trend.why_none is not None:
+        shown.append(Line("changed", f"not known: {trend.why_none}", "unsure"))
+    elif not trend.changes:
+        shown.append(Line("changed", f"no change of level in {n} runs"))
+    for change, between in zip(trend.changes, trend.between, strict=True):
+        shown.append(Line("changed", _sentence(change, between, trend), "strong"))
+    if uneven := [str(i) for i, point in enumerate(trend.points, start=1) if point.uneven]:
+        why = "their turns are off the runs around by very different amounts, as on a busy machine"
+        shown.append(Line("set aside", f"{len(uneven)} runs ({', '.join(uneven)}): {why}"))
+    if trend.left_out:
+        why = "; ".join(dict.fromkeys(why for _, why in trend.left_out))
+        shown.append(Line("left out", f"{len(trend.left_out)} runs: {why}"))
+    return Lines(shown)
+
+
+def _bars(trend: Trend) -> str:
+    """Draw a bar for each run, the oldest to the left; a dot for one that is set aside."""
+    levels = [point.ms for point in trend.points if not point.uneven]
+    if not levels:
+        return ""
+    low, room = min(levels), max(max(levels) - min(levels), _LEAST_MS)
+    bars = (_BARS[min(int(8 * max(p.ms - low, 0) / room), 7)] for p in trend.points)
+    drawn = "".join("·" if p.uneven else bar for p, bar in zip(trend.points, bars, strict=True))
+    return f"{drawn}  {words.ms(low)} to {words.ms(max(levels))} ms"
+
+
+def _sentence(change: Change, between: Sequence[Entry], trend: Trend) -> str:
+    """Return where a change is, by how much, how sure that is, and which commits it may be of."""
+    slower = "slower" if change.difference > 0 else "quicker"
+    commits = {entry.commit for entry in between}
+    clean = not any(commit is None or commit.endswith("-dirty") for commit in commits)
+    among = f"`git log {_commit_range(between) or 'not known'}`"
+    if len(commits) == 1 and clean:
+        among = "all of one commit, so look at the machine, the network and the backends"
+    elif not clean:
+        among += "; some of these runs do not name a commit without changes"
+    return (
+        f"{words.ms(abs(change.difference))} ms {slower} from run {change.at + 1} on (commit "
+        f"{words.commit(trend.points[change.at].entry.commit)}); 95 % interval "
+        f"{words.ms(change.low)} to {words.ms(change.high)} ms, p = {change.p_value:.3f}. It is at "
+        f"runs {change.first + 1} to {change.last + 1} with 95 % confidence: {among}"
+    )
+
+
+def _commit_range(between: Sequence[Entry]) -> str | None:
+    """Return what `git log` takes to list all that came in; None if an end is not known."""
+    first, last = (words.commit(entry.commit).rstrip("+") for entry in (between[0], between[-1]))
+    return None if "–" in (first, last) or first == last else f"{first}..{last}"

@@ -155,7 +155,7 @@ _HISTORY = (
     "turngap history --valid --since 30d",
     "turngap history --runs runs --runs RUN --csv history.csv",
 )
-_TREND = ("turngap history trend", "turngap history trend --runs nightly")
+_TREND = ("turngap history trend", "turngap history trend --since 60d")
 remembering.app.command(cls=Command, epilog=_epilog(_TREND))(trending.trend)
 _DIFF = ("turngap history diff runs/NAME latest", "turngap history diff A B --html diff.html")
 remembering.app.command(cls=Command, epilog=_epilog(_DIFF))(trending.diff)

@@ -48,8 +48,6 @@ AT_ONCE = 4
 # Longer than any machine needs, since what is asked is what is left and not how long it took.
 PATIENCE_S = 120.0
 WARM_UP = 40
-# The usual limits, but who has left is soon forgotten.
-FORGETFUL = Limits(resume_s=1, download_s=1)
 
 
 @dataclass(frozen=True)
@@ -176,10 +174,10 @@ async def at_rest(seats: Seats) -> None:
 
 @asynccontextmanager
 async def serving(
-    agent: str, runs: Path, limits: Limits = FORGETFUL, most: int = 8
+    agent: str, runs: Path, limits: Limits | None = None, most: int = 8
 ) -> AsyncIterator[tuple[int, Seats]]:
     """Serve a stack."""
-    settings = ServeSettings(port=0, limits=limits)
+    settings = ServeSettings(port=0, limits=limits or Limits())
     assembly = assemble(AgentChoice(agent).stack(), library_dir(None), CLOCK)
     assembly.prepare()
     seats = Seats(most, settings.limits, CLOCK)

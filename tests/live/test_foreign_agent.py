@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from foreign_talk import CLOCK, REACHED, a_turn, answers, foreign
-from live_server import serving, silence, tone
+from live_server import serving
 
 from turngap.caller.endpoint import Endpoint
 from turngap.core.errors import AgentError
@@ -45,22 +45,6 @@ async def test_a_turn_is_kept_and_saved_under_the_agents_name(tmp_path: Path) ->
     assert turn.transcript == "utterance 1"
     assert turn.reply == "scripted reply"
     assert "s3cr3t" not in "".join(f.read_text() for f in folder.glob("*.json*"))
-
-
-async def test_a_conversation_that_is_resumed_gets_a_new_line(tmp_path: Path) -> None:
-    async with answers() as agent, serving(tmp_path, answering=foreign(agent.url)) as served:
-        async with served.page() as page:
-            id_ = (await page.ready())["id"]
-            await page.speak(tone(600), silence(400))
-            await page.until(lambda: page.agent_samples)
-            page.socket.transport.abort()
-        await served.becomes(0)
-        async with served.page(f"?resume={id_}") as page:
-            await a_turn(page)
-            assert page.of("session")[0]["id"] == id_
-    (folder,) = (tmp_path / "runs").iterdir()
-    (turn,) = read_run(folder).turns
-    assert turn.transcript == "utterance 1"  # the agent counts what it hears on each line
 
 
 async def test_a_saved_scenario_names_the_agent(tmp_path: Path) -> None:

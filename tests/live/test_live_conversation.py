@@ -10,8 +10,7 @@ from turngap.caller import said
 from turngap.core.clock import ms_to_ns
 from turngap.core.errors import InputError
 from turngap.core.results import Turn
-from turngap.live.connection import Connection
-from turngap.live.conversation import KeptTurn, LiveConversation
+from turngap.live.conversation import LiveConversation
 from turngap.live.wire import Played, TurnReport, parsed
 
 RATE = 16_000
@@ -65,7 +64,7 @@ class Talk:
 
     def __init__(self) -> None:
         self.live = LiveConversation("made-up-live", RATE)
-        self.connection = self.live.connect()
+        self.connection = self.live.connection
 
     def mic(self, upto_ms: float, *spoken: tuple[float, float]) -> None:
         """Microphone audio up to an instant, loud in the stretches `spoken`."""
@@ -87,8 +86,7 @@ class Talk:
         )
 
     def kept(self, report: TurnReport) -> Turn:
-        (turn,) = self.live.report(report)
-        return turn.record
+        return self.live.report(report).record
 
 
 def answered() -> Talk:
@@ -239,7 +237,7 @@ def test_both_sides_are_recorded_where_they_sounded() -> None:
     talk.connection.send(burst(600, OUT_RATE), OUT_RATE)
     # Played from 2300 ms on, and stopped after 400 ms of it.
     talk.live.sounded(parsed(Played, {"played": [[0, round(OUT_RATE * 0.4), at(2300)]]}))
-    (kept,) = talk.live.report(report(1, 1000, 2000, [stretch(2400, 2700)], 3200))
+    kept = talk.live.report(report(1, 1000, 2000, [stretch(2400, 2700)], 3200))
     begun_ms = 500.0  # of the window: half a second before the user
     assert kept.record.audio is not None
     assert kept.record.audio.user_start_ms == 1000 - begun_ms
@@ -254,39 +252,23 @@ def test_both_sides_are_recorded_where_they_sounded() -> None:
 
 
 def test_a_page_without_a_microphone_is_recorded_as_silence() -> None:
-    (kept,) = Talk().live.report(report(1, 1000, 1000, [], 9000, input="typed", ended="timeout"))
+    kept = Talk().live.report(report(1, 1000, 1000, [], 9000, input="typed", ended="timeout"))
     assert not kept.user.any()
     assert len(kept.heard()) == len(kept.user) == round(8.5 * RATE)
 
 
-def test_a_turn_that_is_known_and_a_connection_that_is_not_are_refused() -> None:
+def test_a_turn_that_is_known_is_refused() -> None:
     talk = answered()
     talk.kept(report(1, 1000, 2000, [], 3200))
-    for wrong in (report(1, 4000, 4100, [], 5000), report(2, 4000, 4100, [], 5000, connection=2)):
-        with pytest.raises(InputError):
-            talk.live.report(wrong)
+    with pytest.raises(InputError):
+        talk.live.report(report(1, 4000, 4100, [], 5000))
     assert talk.live.turns == 1
-
-
-def test_the_connection_before_can_still_be_reported_on_with_its_own_clock() -> None:
-    talk = answered()
-    talk.live.connect()
-    record = talk.kept(
-        report(1, 1000, 2000, [], 3000, connection=1, ended="line_lost"),
-    )
-    assert (record.outcome, record.transcript) == ("error", "what time is it")
-    talk.live.connect()
-    assert list(talk.live.connections) == [2, 3]
-
-
-def lost(talk: Talk, connection: Connection) -> list[KeptTurn]:
-    return talk.live.lost(connection)
 
 
 def test_a_turn_nobody_reported_is_kept_as_lost() -> None:
     talk = answered()
     talk.connection.send(burst(600, OUT_RATE), OUT_RATE)
-    (kept,) = lost(talk, talk.connection)
+    (kept,) = talk.live.lost()
     record = kept.record
     assert (record.outcome, record.ended, record.gap_ms) == ("error", "line_lost", None)
     assert (record.transcript, record.reply, record.llm) == (
@@ -297,29 +279,22 @@ def test_a_turn_nobody_reported_is_kept_as_lost() -> None:
     assert record.audio is not None
     assert abs(record.audio.user_start_ms - 1000) < 15
     assert abs(record.audio.user_end_ms - SPOKEN_MS) < 15
-    assert lost(talk, talk.connection) == []
+    assert talk.live.lost() == []
 
 
 def test_where_nobody_spoke_nothing_was_lost() -> None:
     talk = Talk()
     talk.mic(5000)
-    assert lost(talk, talk.connection) == []
+    assert talk.live.lost() == []
     talk.note(1, said.Transcript("a ghost"))  # transcribed out of silence
-    assert lost(talk, talk.connection) == []
+    assert talk.live.lost() == []
 
 
 def test_a_typed_turn_that_was_lost_is_one_too() -> None:
     talk = Talk()
     talk.live.typed(1, "are you there?")
-    (kept,) = lost(talk, talk.connection)
+    (kept,) = talk.live.lost()
     assert (kept.record.say, kept.record.left_out) == ("are you there?", "typed")
-
-
-def test_a_lost_turn_takes_the_number_that_the_next_report_leaves_free() -> None:
-    talk = answered()
-    talk.live.connect()
-    kept = talk.live.report(report(2, 100, 200, [stretch(500, 600)], 900))
-    assert [(k.record.turn, k.record.outcome) for k in kept] == [(1, "error"), (2, "answered")]
 
 
 @pytest.mark.parametrize(("bound_ms", "explained"), [(1, False), (80, True)])

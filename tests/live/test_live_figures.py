@@ -3,7 +3,7 @@
 import pytest
 
 from turngap.core.results import AudioRecord, PacingRecord, Turn
-from turngap.live.held import figures_of
+from turngap.live.keeping import figures_of
 
 ALL = ("answered", "late", "no_reply", "cut_in", "abandoned", "error")
 

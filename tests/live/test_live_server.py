@@ -108,7 +108,7 @@ async def test_a_reported_turn_is_kept_as_a_run_that_can_be_read(tmp_path: Path)
     async with serving(tmp_path) as server:
         async with server.page() as page:
             session = await page.ready()
-            assert (session["connection"], session["resumed"], session["turns"]) == (1, False, 0)
+            assert session["id"]
             told = {field.name for field in dataclasses.fields(Limits)} | {"max_sessions"}
             assert set(session["limits"]) == told
             assert session["limits"]["max_sessions"] == 8
@@ -226,7 +226,6 @@ WRONG_REPORTS: dict[str, Any] = {
     "beyond any clock": report(1, 0, 10, ended_ns=2**60),
     "an unknown end": report(1, 0, 10, ended="bored"),
     "turn nought": report(0, 0, 10),
-    "another connection": report(1, 0, 10, connection=7),
 }
 
 
@@ -344,7 +343,7 @@ async def test_the_token_becomes_a_cookie_and_leaves_the_address(tmp_path: Path)
         assert (await server.get("/", Cookie=pair))[0] == 200
         assert (await server.get("/api/about", Authorization=f"Bearer {TOKEN}"))[0] == 200
         async with server.page(additional_headers={"Cookie": pair}) as page:
-            assert (await page.ready())["connection"] == 1
+            assert (await page.ready())["id"]
 
 
 async def test_a_page_from_elsewhere_may_not_talk_to_it(tmp_path: Path) -> None:
@@ -446,7 +445,7 @@ async def test_turns_of_no_length_fill_no_disk_either(tmp_path: Path) -> None:
 
 
 async def test_a_page_that_vanishes_is_closed_and_its_run_kept(tmp_path: Path) -> None:
-    limits = Limits(vanished_s=1.0, resume_s=0.1)
+    limits = Limits(vanished_s=1.0)
     async with serving(tmp_path, limits=limits) as server:
         async with server.page() as page:
             await page.ready()
@@ -495,34 +494,11 @@ async def test_the_longest_conversation_ends(tmp_path: Path) -> None:
 # --- a lost line ------------------------------------------------------------------------------
 
 
-async def test_a_lost_line_comes_back_to_the_same_run_and_memory(tmp_path: Path) -> None:
-    async with serving(tmp_path) as server:
-        async with server.page() as page:
-            id_ = (await page.ready())["id"]
-            await one_turn(page)
-            page.socket.transport.abort()
-        async with server.page(f"?resume={id_}") as page:
-            session = await page.ready()
-            assert (session["id"], session["connection"]) == (id_, 2)
-            assert (session["resumed"], session["turns"]) == (True, 1)
-            held = server.live.conversations.get(id_)
-            assert held.memory.context is not None
-            said = [m for m in held.memory.context.get_messages() if isinstance(m, dict)]
-            assert {"role": "user", "content": "hello"} in said
-            begun_ns, ended_ns = await page.speak(tone(300), silence(400))
-            await page.heard_all()
-            await page.say("turngap.turn", report(2, begun_ns, ended_ns - 400_000_000))
-            assert (await page.next("kept"))["turn"] == 2
-        await server.becomes(0)
-    run = read_run(find_run("latest", tmp_path / "runs"))
-    assert [turn.turn for turn in run.turns] == [1, 2]
-
-
-async def test_a_turn_in_flight_when_the_line_is_lost_for_good_becomes_an_error(
+async def test_a_turn_in_flight_when_the_line_is_lost_becomes_an_error(
     tmp_path: Path,
 ) -> None:
     said = spoken(before_ms=20, after_ms=50)
-    async with serving(tmp_path, limits=Limits(resume_s=0.2)) as server:
+    async with serving(tmp_path) as server:
         async with server.page() as page:
             id_ = (await page.ready())["id"]
             await page.speak(silence(100), said.pcm, silence(400))
@@ -531,13 +507,12 @@ async def test_a_turn_in_flight_when_the_line_is_lost_for_good_becomes_an_error(
             held = server.live.conversations.get(id_)
             # It takes what was said faster than it was, and answers what lies before a pause.
             async with asyncio.timeout(PATIENCE_S):
-                while held.conversation.connections[1].mic.total < page.sent_samples:
+                while held.conversation.connection.mic.total < page.sent_samples:
                     await CLOCK.sleep_until_ns(CLOCK.now_ns() + 20_000_000)
             page.socket.transport.abort()
         async with asyncio.timeout(PATIENCE_S):
-            while not (held.over and held.run.turns):
+            while not held.turns:
                 await CLOCK.sleep_until_ns(CLOCK.now_ns() + 20_000_000)
-        assert await refused_with(server, 4404, f"?resume={id_}")
     run = read_run(find_run("latest", tmp_path / "runs"))
     turn = run.turns[0]
     assert (turn.outcome, turn.ended, turn.gap_ms) == ("error", "line_lost", None)
@@ -551,7 +526,7 @@ async def test_a_turn_in_flight_when_the_line_is_lost_for_good_becomes_an_error(
 async def test_a_server_that_stops_meanwhile_keeps_the_reason_why_the_page_left(
     tmp_path: Path,
 ) -> None:
-    async with serving(tmp_path, limits=Limits(resume_s=600)) as server:
+    async with serving(tmp_path) as server:
         async with server.page() as page:
             await page.ready()
             await one_turn(page)
@@ -575,29 +550,6 @@ async def test_pages_that_come_and_go_without_a_word_leave_nothing_open(tmp_path
         async with asyncio.timeout(PATIENCE_S):
             while conversations.count or open_descriptors() > before:
                 await CLOCK.sleep_until_ns(CLOCK.now_ns() + 20_000_000)
-
-
-async def test_no_more_conversations_wait_for_their_page_than_the_limit(tmp_path: Path) -> None:
-    async with serving(tmp_path, limits=Limits(left=2, resume_s=600)) as server:
-        for _ in range(5):
-            async with server.page() as page:
-                await page.ready()
-                page.socket.transport.abort()
-            await server.becomes(0)
-        async with server.page() as page:
-            await page.ready()
-            await server.holds_at_most(3)
-
-
-async def test_a_second_tab_takes_a_conversation_over(tmp_path: Path) -> None:
-    async with serving(tmp_path) as server, server.page() as first:
-        id_ = (await first.ready())["id"]
-        async with server.page(f"?resume={id_}") as second:
-            assert (await second.ready())["connection"] == 2
-            await first.until(lambda: first.closed)
-            assert first.closed is not None
-            assert first.closed[0] == 4409
-            await second.ping()
 
 
 async def test_a_conversation_without_a_turn_leaves_nothing(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ PLAY = """(m, events) => {
     ns: at * 1e6, receivedNs: (receivedNs ?? at) * 1e6,
     leadNs: 0, userLastNs: (userLastNs ?? 0) * 1e6,
   });
-  tracker.begin(1);
+  tracker.begin();
   for (const [method, ...values] of events) {
     if (method === "agentStart") tracker.agentStart(speech(values[0]));
     else if (method === "tick") tracker.tick(values[0] * 1e6, values[1] ?? 0);
@@ -316,4 +316,4 @@ async def test_what_is_told_of_a_turn_is_what_was_heard(call: Call) -> None:
             "end_ns": 3_400_000_000,
         }
     ]
-    assert (told["input"], told["ended"], told["connection"]) == ("voice", "reply_done", 1)
+    assert (told["input"], told["ended"]) == ("voice", "reply_done")

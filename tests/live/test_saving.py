@@ -1,5 +1,6 @@
 """A conversation saved as a scenario: what the library's reader makes of it."""
 
+import asyncio
 import errno
 import os
 from collections.abc import Iterator
@@ -15,8 +16,8 @@ from turngap.caller.stream import RATE
 from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
 from turngap.core.results import Turn
-from turngap.live.conversation import KeptTurn, LiveConversation
-from turngap.live.keeping import Keeping, LiveRun
+from turngap.live.conversation import KeptTurn
+from turngap.live.keeping import Held, Keeping
 from turngap.live.saving import save
 from turngap.live.wire import TurnReport, parsed
 from turngap.scenario.label import label_file
@@ -35,9 +36,10 @@ class Conversation:
     """Turns of one connection, each 4 s after the one before."""
 
     def __init__(self, out: Path | None, agent: dict[str, Any] | None = None) -> None:
-        self.live = LiveConversation("made-live", RATE)
-        self.connection = self.live.connect()
-        self.run = LiveRun(Keeping(out), "made-live", agent or {"stack": "made"})
+        agent = agent or {"stack": "made"}
+        self.run = Held(Keeping(out), name="made-live", agent=agent, in_rate=RATE)
+        self.live = self.run.conversation
+        self.connection = self.live.connection
 
     def add(self, say: str = "hello", reply: str = "Good morning.", **more: Any) -> Turn:
         """A turn in which the agent answers 300 ms after the user's end."""
@@ -56,10 +58,14 @@ class Conversation:
             "ended": "reply_done",
             "offset": {"offset_ns": 0, "bound_ns": 1, "n": 1},
         }
-        (kept,) = self.live.report(parsed(TurnReport, values | more))
+        kept = self.live.report(parsed(TurnReport, values | more))
         texts = {"say": say, "transcript": say, "reply": reply}
         record = kept.record.model_copy(update=texts)
-        return self.run.keep(KeptTurn(record, kept.user, kept.pieces, kept.window), None)
+        turn = KeptTurn(record, kept.user, kept.pieces, kept.window)
+        return asyncio.run(self.run.keep(turn, None))
+
+    def finish(self, how: str, failure: str | None = None) -> None:
+        asyncio.run(self.run.finish(how, failure))
 
     def save(self, folder: Path, name: str = "mine") -> Any:
         return save(self.run.stored(), self.run.turns, name, folder)
@@ -71,7 +77,7 @@ def conversation(out: Path | None, agent: dict[str, Any] | None = None) -> Itera
     try:
         yield talk
     finally:
-        talk.run.finish("the test ended it")
+        talk.finish("the test ended it")
         talk.run.forget()
 
 
@@ -203,7 +209,7 @@ def test_a_run_that_is_not_to_be_kept_lives_until_it_is_forgotten(tmp_path: Path
     with conversation(None) as talk:
         talk.add()
         path = talk.run.stored()
-        talk.run.finish("the page ended it")
+        talk.finish("the page ended it")
         assert len(read_run(path).turns) == 1
         assert not list(tmp_path.iterdir())
     assert not path.exists()
@@ -213,7 +219,7 @@ def test_a_run_in_progress_says_so_and_a_finished_one_does_not(talk: Conversatio
     talk.add()
     assert read_run(talk.run.stored()).record.why_invalid == ("unfinished: 1 turn was played",)
     talk.run.settings["page_loopback"] = {"round_trip_ms": 41.0, "n": 5}
-    talk.run.finish("the line was lost")
+    talk.finish("the line was lost")
     run = read_run(talk.run.stored())
     assert run.problems == ()
     assert run.record.valid
@@ -223,7 +229,7 @@ def test_a_run_in_progress_says_so_and_a_finished_one_does_not(talk: Conversatio
 
 def test_a_conversation_that_failed_is_not_valid(talk: Conversation) -> None:
     talk.add()
-    talk.run.finish("failed", "the agent went away")
+    talk.finish("failed", "the agent went away")
     run = read_run(talk.run.stored())
     assert not run.valid
     assert run.record.why_invalid == ("ended early: the agent went away",)
@@ -241,7 +247,7 @@ def test_a_conversation_that_lacks_a_turn_is_not_valid(
             talk.add()
     assert os.write is real
     talk.add()
-    talk.run.finish("the page ended it")
+    talk.finish("the page ended it")
     run = read_run(talk.run.stored())
     assert len(run.turns) == 2
     assert run.record.why_invalid == ("1 turn could not be stored",)

@@ -29,7 +29,6 @@ REPORT = st.fixed_dictionaries(
         "offset": st.fixed_dictionaries({"offset_ns": INSTANT, "bound_ns": INSTANT, "n": INSTANT}),
     },
     optional={
-        "connection": st.integers(0, 3) | JSON,
         "input": st.sampled_from(["voice", "typed"]) | JSON,
         "over_reply": JSON,
         "agent": st.lists(STRETCH, max_size=4) | JSON,
@@ -81,12 +80,11 @@ def test_a_message_is_read_or_refused(model: Any, data: Any) -> None:
 @given(st.lists(TAKEN | REPORT, max_size=4))
 def test_whatever_turns_a_page_reports_each_is_kept_or_refused(reports: list[Any]) -> None:
     conversation = LiveConversation("fuzz", 16_000)
-    conversation.connect()
     for data in reports:
         try:
-            for kept in conversation.report(wire.parsed(wire.TurnReport, data)):
-                assert kept.record.outcome
-                assert len(kept.heard()) <= 16 * 660_000
+            kept = conversation.report(wire.parsed(wire.TurnReport, data))
+            assert kept.record.outcome
+            assert len(kept.heard()) <= 16 * 660_000
         except InputError:
             continue
 

@@ -24,7 +24,7 @@ from turngap.compare.report import comparison_block, comparison_report
 from turngap.core.cut_ins import CutIns
 from turngap.core.results import AnswerRecord, PauseRecord, Turn
 from turngap.core.stats import Percentile
-from turngap.live.held import figures_of
+from turngap.live.keeping import figures_of
 from turngap.report import page, words
 from turngap.report.json import run_json
 from turngap.report.markdown import markdown

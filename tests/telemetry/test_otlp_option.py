@@ -12,7 +12,6 @@ COMMANDS = {
     "check": ["--budget", "gap=800"],
     "compare": ["--llm", "sim", "--llm", "slow=sim,ttft_ms=400"],
     "load": ["--sessions", "1"],
-    "talk": [],
 }
 
 
@@ -20,8 +19,7 @@ COMMANDS = {
 def test_what_is_no_collector_is_refused_before_anything_is_played(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    played = [] if command == "talk" else ["quick-questions"]
-    asked = [command, *played, *COMMANDS[command], "--otlp", "collector:4318"]
+    asked = [command, "quick-questions", *COMMANDS[command], "--otlp", "collector:4318"]
     done = turngap_here(capsys, *asked)
     assert done.code == 2
     assert "'collector:4318' is no URL of a collector" in done.err

@@ -20,9 +20,7 @@ CODE_TOO_BIG = 1009
 CODE_FAILED = 1011
 CODE_RESTART = 1012
 CODE_FULL = 1013
-CODE_UNKNOWN = 4404
 CODE_IDLE = 4408
-CODE_ELSEWHERE = 4409
 CODE_TOO_LONG = 4410
 CODE_TOO_FAST = 4429
 
@@ -63,9 +61,6 @@ class Limits:
             nothing while they are muted.
         warn_s: how long before it closes a conversation the server says so to the page.
         session_s: the longest conversation.
-        resume_s: how long a page may take to come back after a lost line.
-        download_s: how long a finished conversation can be downloaded.
-        left: conversations that are kept for a page that may come back, or for their download.
     """
 
     connections: int = 64
@@ -85,9 +80,6 @@ class Limits:
     pong_s: float = 25.0
     warn_s: float = 30.0
     session_s: float = 3600.0
-    resume_s: float = 60.0
-    download_s: float = 600.0
-    left: int = 64
 
 
 class HangUpError(Exception):

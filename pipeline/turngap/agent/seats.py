@@ -1,6 +1,6 @@
 """The seats of a served agent: how many conversations run at once, and who gets one."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -34,10 +34,6 @@ class Seat:
         self.left = True
 
 
-async def _nothing() -> None:
-    return
-
-
 class Seats:
     """Limits the conversations that run at the same time, and how many of one address may begin.
 
@@ -48,13 +44,11 @@ class Seats:
     Attributes:
         most: conversations at once.
         drains: no new ones are taken; to be set by whoever ends the server.
-        on_taken: awaited before the conversation of a taken seat begins.
     """
 
     def __init__(self, most: int, limits: Limits, clock: Clock) -> None:
         self.most = most
         self.drains = False
-        self.on_taken: Callable[[], Awaitable[None]] = _nothing
         self._seats: set[Seat] = set()
         self._clock = clock
         # Everybody may come at once, and once again after an interruption.
@@ -97,7 +91,6 @@ class Seats:
         seat = Seat()
         self._seats.add(seat)
         try:
-            await self.on_taken()
             yield seat
         finally:
             self._seats.discard(seat)

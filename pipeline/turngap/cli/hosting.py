@@ -95,7 +95,7 @@ def host_agent(
     clock = MonotonicClock()
     with server.bind(settings) as listener, suppress(KeyboardInterrupt):  # the ordinary end
         with _ended_by_sigterm():
-            answering = _answering(wanted.choice, library, clock, keeping.telemetry.untraced)
+            answering = _answering(wanted.choice, library, clock)
         seats = Seats(wanted.max_sessions, settings.limits, clock)
         live = LiveServer(answering, settings, keeping, seats)
         bound, port = listener.getsockname()[:2]
@@ -118,13 +118,8 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _answering(
-    choice: "AgentChoice", library: Path | None, clock: "Clock", untraced: tuple[str, ...]
-) -> "Answering":
-    """Make the agent ready: a stack loads its models, a foreign agent is reached once.
-
-    `untraced` are the headers of that call, beside the user's own.
-    """
+def _answering(choice: "AgentChoice", library: Path | None, clock: "Clock") -> "Answering":
+    """Make the agent ready: a stack loads its models, a foreign agent is reached once."""
     import asyncio
 
     from turngap.live.answering import ForeignAgent, OwnStack, reach
@@ -133,7 +128,7 @@ def _answering(
 
     resolve(choice, library_dir(library))  # refuses what only a stack has, and engines not here
     if choice.is_url:
-        reached = asyncio.run(reach(choice.endpoint.with_headers(untraced), clock))
+        reached = asyncio.run(reach(choice.endpoint, clock))
         return ForeignAgent(choice.endpoint, reached, clock)
     from turngap.agent.session import assemble
 

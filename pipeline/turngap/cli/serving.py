@@ -1,7 +1,6 @@
 """`turngap serve` and `turngap talk`."""
 
 import webbrowser
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,6 @@ import typer
 from turngap.cli import options
 from turngap.cli.hosting import TOKEN_VARIABLE, Wanted, Where, host_agent
 from turngap.cli.shared import print_json, say
-from turngap.cli.telling import telemetry_of
 from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
 
@@ -175,7 +173,6 @@ def serve(
 
 
 def talk(
-    ctx: typer.Context,
     agent: StackOrUrl = "embedded",
     llm: options.LLM = None,
     stt: options.STT = None,
@@ -198,7 +195,6 @@ def talk(
     record: Record = None,
     keep: Keep = True,
     out: options.Out = None,
-    otlp: options.Otlp = None,
     json_: Annotated[
         bool,
         options.for_output(
@@ -237,7 +233,7 @@ def talk(
 
     host_agent(
         Wanted(choice, (host, port), max_sessions, token, tuple(origin or ())),
-        replace(_keeping(out, record, keep), telemetry=telemetry_of(ctx, otlp)),
+        _keeping(out, record, keep),
         library,
         announce,
     )

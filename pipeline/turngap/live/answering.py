@@ -16,13 +16,16 @@ from turngap.caller.identify import identify
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 from turngap.core.secrets import text_without_secrets
-from turngap.live.held import Held
-from turngap.live.keeping import Keeping
+from turngap.live.keeping import Held, Keeping
 from turngap.live.relay import SEEN, Relay
-from turngap.live.sayable import examples, introduction, of_foreign
+from turngap.scenario.domain import Domain
 
 if TYPE_CHECKING:
     from turngap.agent.session import Assembly
+
+
+# As many as fit a phone's first view.
+MOST_TOPICS, MOST_EXAMPLES = 6, 5
 
 
 class Answering(Protocol):
@@ -53,7 +56,7 @@ class Answering(Protocol):
         """Return what was chosen when the agent was made ready."""
         ...
 
-    def begin(self, keeping: Keeping, now_ns: int) -> Held:
+    def begin(self, keeping: Keeping) -> Held:
         """Begin a conversation."""
         ...
 
@@ -87,14 +90,13 @@ class OwnStack:
     def sayable(self) -> dict[str, Any]:
         closed, narrow = self._assembly.closed, self._assembly.offers.first.narrow
         domain = self._assembly.domain if closed or narrow else None
-        return {"say": introduction(domain, closed=closed), "examples": examples(domain)}
+        examples = [] if domain is None else list(domain.examples[:MOST_EXAMPLES])
+        return {"say": _introduction(domain, closed=closed), "examples": examples}
 
     def chosen(self) -> Chosen:
         return self._assembly.chosen()
 
-    def begin(self, keeping: Keeping, now_ns: int) -> Held:
-        from turngap.agent.switching import Memory
-
+    def begin(self, keeping: Keeping) -> Held:
         stack = self._assembly.stack
         return Held(
             keeping,
@@ -104,14 +106,12 @@ class OwnStack:
             chosen=self.chosen(),
             simulated=self._assembly.offers.simulated,
             in_rate=self.rates[0],
-            now_ns=now_ns,
-            memory=Memory(),
         )
 
     async def converse(self, socket: WebSocket, held: Held) -> None:
         from turngap.agent.session import converse
 
-        await converse(self._assembly, socket, held.memory)
+        await converse(self._assembly, socket)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,28 +153,23 @@ class ForeignAgent:
         return plain_app(self._dialect, seats)
 
     def sayable(self) -> dict[str, Any]:
-        return {"say": of_foreign(), "examples": []}
+        words = "Say what this agent understands. No examples are known: it is not turngap’s own."
+        return {"say": words, "examples": []}
 
     def chosen(self) -> Chosen:
         return Chosen()
 
-    def begin(self, keeping: Keeping, now_ns: int) -> Held:
-        held = Held(
+    def begin(self, keeping: Keeping) -> Held:
+        return Held(
             keeping,
             name="remote-live",
             agent={"url": self._url, "dialect": text_without_secrets(self._endpoint.dialect)},
-            stand_ins=(),
-            chosen=self.chosen(),
-            simulated=(),
             in_rate=self.rates[0],
-            now_ns=now_ns,
+            flags=self._endpoint.flags,
         )
-        held.run.flags = self._endpoint.flags
-        return held
 
     async def converse(self, socket: WebSocket, held: Held) -> None:
-        headers = () if held.told is None else held.told.headers
-        async with self._endpoint.with_headers(headers).open(self.clock) as line:
+        async with self._endpoint.open(self.clock) as line:
             if line.rate != self.rates[0]:
                 raise AgentError(
                     "agent.rate",
@@ -184,3 +179,23 @@ class ForeignAgent:
             offset = await line.clock_offset()
             held.line_bound_ns = offset.bound_ns or 0
             await Relay(line, socket, self.clock, offset, held.delays).run()
+
+
+def _introduction(domain: Domain | None, *, closed: bool) -> str:
+    """Return in a sentence or two what the agent understands.
+
+    `domain` is None where anything can be said, and `closed` is whether the recogniser knows
+    nothing else; if not, it is the language model.
+    """
+    if domain is None:
+        return (
+            "Say anything, in English. A language model makes the answers, and some will be wrong."
+        )
+    named = ", ".join([*list(domain.topics)[:MOST_TOPICS], "and more"])
+    topics = f" about {named}" if domain.topics else ""
+    if closed:
+        return f"This agent knows only some sentences{topics}. Read one aloud, for example:"
+    return (
+        "The project's own language model makes the answers, and it "
+        f"knows only some sentences{topics}. Read one aloud, for example:"
+    )

@@ -1,5 +1,6 @@
 """The live page's server: the page, its socket and downloads, and the socket of plain callers."""
 
+import asyncio
 import dataclasses
 import re
 import tempfile
@@ -22,21 +23,16 @@ from starlette.websockets import WebSocket
 from turngap import __version__
 from turngap.agent.access import Refusal, cookie_name
 from turngap.agent.guard import close
-from turngap.agent.limits import (
-    CODE_DONE,
-    CODE_ELSEWHERE,
-    CODE_FAILED,
-    CODE_UNKNOWN,
-)
+from turngap.agent.limits import CODE_DONE, CODE_FAILED
 from turngap.agent.seats import Seats
 from turngap.agent.server import Endpoint, ServeSettings, admitted
+from turngap.core.budget import DEFAULT_BUDGET_MS, NATURAL_MS
 from turngap.core.errors import InputError
+from turngap.core.stages import MARKS
 from turngap.live.answering import Answering
-from turngap.live.held import Conversations, Held
-from turngap.live.keeping import Keeping
+from turngap.live.keeping import Conversations, Held, Keeping, zipped
 from turngap.live.saving import Saved, checked_name
 from turngap.live.session import LiveSession
-from turngap.live.telling import Telling
 
 PAGE = Path(__file__).parent / "page"
 LIVE_PATH = "/live"
@@ -54,7 +50,12 @@ _REFUSED = """<!doctype html>
 <body><h1>Not here, not now</h1><p>{message}.</p><p>{hint}.</p></body></html>
 """
 
-_STATUS = {"live.unknown": 404, "live.over": 404, "live.nothing_kept": 409, "scenario.exists": 409}
+_STATUS = {
+    "live.unknown": 404,
+    "live.too_big": 413,
+    "live.nothing_kept": 409,
+    "scenario.exists": 409,
+}
 
 
 class _Wanted(BaseModel):
@@ -75,15 +76,9 @@ class LiveServer:
         self.answering = answering
         self._serve = serve
         self._keeping = keeping
-        self._running: dict[str, LiveSession] = {}
-        clock = answering.clock
-        telling = Telling(keeping.telemetry, clock, lambda: seats.taken == 0)
         self._seats = seats
-        seats.on_taken = telling.hush  # nobody talks while something is sent
-        self.conversations = Conversations(
-            lambda now_ns: answering.begin(keeping, now_ns), serve.limits, clock, telling
-        )
-        app = answering.app(serve, self._seats)
+        self.conversations = Conversations(lambda: answering.begin(keeping))
+        app = answering.app(serve, seats)
         app.router.routes.append(WebSocketRoute(LIVE_PATH, self._socket()))
         self._add_routes(app)
         app.middleware("http")(self._guarded)
@@ -149,8 +144,7 @@ class LiveServer:
     async def _run_zip(self, id_: str) -> Response:
         held = self.conversations.get(id_)
         file = await held.packed()
-        path = held.run.stored()
-        return _download(file, f"{path.name}.zip")
+        return _download(file, f"{held.path.name if held.path else id_}.zip")
 
     async def _save(self, id_: str, request: Request) -> Response:
         held = self.conversations.get(id_)
@@ -166,7 +160,8 @@ class LiveServer:
     async def _scenario_zip(self, id_: str, name: str) -> Response:
         held = self.conversations.get(id_)
         with tempfile.TemporaryDirectory(prefix="turngap-scenario-") as folder:
-            file, _ = await held.packed_scenario(name, Path(folder))
+            await held.saved(name, Path(folder))
+            file = await asyncio.to_thread(zipped, Path(folder))
         return _download(file, f"{name}.zip")
 
     def _socket(self) -> ASGIApp:
@@ -178,54 +173,33 @@ class LiveServer:
         return Endpoint(endpoint)
 
     async def _seated(self, websocket: WebSocket, asgi: tuple[Scope, Receive, Send]) -> None:
-        resume = websocket.query_params.get("resume")
-        try:
-            held = self.conversations.resumed(resume) if resume else None
-        except InputError as e:
-            await close(websocket, CODE_UNKNOWN, e.message)
-            return
-        if held is not None and (running := self._running.get(held.id)):
-            await running.give_way("this conversation continues in another tab")
         async with self._seats.seat(asgi[0]) as seat:
             if seat.refused:
                 await close(websocket, seat.code, seat.refused)
-                if held is not None and not held.connected:
-                    self.conversations.left(held, "the line was lost", None, for_good=False)
                 return
-            await self._talk(held or self.conversations.new(), asgi, seat.leave)
-
-    async def _talk(
-        self, held: Held, asgi: tuple[Scope, Receive, Send], leave: Callable[[], None]
-    ) -> None:
-        about = self._session_facts
-        session = LiveSession(held, self.answering, limits=self._serve.limits, about=about)
-        self._running[held.id] = session
-        held.connected = True
-        try:
-            await session.talk(*asgi, leave)
-        finally:
-            if self._running.get(held.id) is session:
-                del self._running[held.id]
-                held.connected = False
-                self._left(held, session)
-
-    def _left(self, held: Held, session: LiveSession) -> None:
-        if session.ended is not None:
-            code, reason = session.ended
-            if code == CODE_ELSEWHERE:
-                return  # the session that took it over looks after it
-            failure = reason if code == CODE_FAILED else None
-            self.conversations.left(held, reason, failure, for_good=True)
-        elif session.left_code == CODE_DONE:
-            self.conversations.left(held, "the page ended it", None, for_good=True)
-        else:
-            self.conversations.left(held, "the line was lost", None, for_good=False)
+            held = self.conversations.new()
+            session = LiveSession(
+                held, self.answering, limits=self._serve.limits, about=self._session_facts
+            )
+            try:
+                await session.talk(*asgi, seat.leave)
+            finally:
+                if session.ended is not None:
+                    code, reason = session.ended
+                    self.conversations.end(held, reason, reason if code == CODE_FAILED else None)
+                elif session.left_code == CODE_DONE:
+                    self.conversations.end(held, "the page ended it")
+                else:
+                    self.conversations.end(held, "the line was lost")
 
     def _session_facts(self) -> dict[str, Any]:
         in_rate, out_rate = self.answering.rates
         limits = {**dataclasses.asdict(self._serve.limits), "max_sessions": self._seats.most}
         return {
             "kept": self._keeping.out is not None,
+            "budget_ms": DEFAULT_BUDGET_MS,
+            "natural_ms": list(NATURAL_MS),
+            "stages": list(MARKS),
             "audio": {"in_rate": in_rate, "out_rate": out_rate},
             "foreign": self.answering.foreign,
             "limits": limits,
@@ -256,7 +230,7 @@ def _saved(held: Held, saved: Saved, record: Path | None) -> dict[str, Any]:
         "left_out": [dataclasses.asdict(turn) for turn in saved.left_out],
         "zip": f"/api/runs/{held.id}/scenario/{saved.name}.zip",
         "folder": str(record) if record else None,
-        "replay": f"turngap replay {path} {held.run.flags}".rstrip(),
+        "replay": f"turngap replay {path} {held.flags}".rstrip(),
     }
 
 
@@ -267,8 +241,8 @@ def _download(file: Path, name: str) -> FileResponse:
 
 async def _bad_input(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, InputError)
-    status = {"live.too_big": 413}.get(error.kind) or _STATUS.get(error.kind, 422)
-    return JSONResponse(_error(error.kind, error.message, error.hint), status_code=status)
+    content = _error(error.kind, error.message, error.hint)
+    return JSONResponse(content, status_code=_STATUS.get(error.kind, 422))
 
 
 def _refused(refusal: Refusal, *, as_page: bool) -> Response:

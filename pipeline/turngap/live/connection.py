@@ -109,7 +109,6 @@ class Connection:
     """One WebSocket's worth of a conversation, on its own page clock.
 
     Attributes:
-        number: the connection's number, from 1.
         in_rate: rate of the microphone's audio, Hz.
         offset_ns: the agent's clock minus the page clock, as last reported; None until then.
         ended_ns: the end of the last turn that was kept, on the page clock.
@@ -118,7 +117,6 @@ class Connection:
         llms: the LLMs that were in charge, each with its start on that clock.
     """
 
-    number: int
     in_rate: int
     mic: Track = field(default_factory=Track)
     sent: Track = field(default_factory=Track)

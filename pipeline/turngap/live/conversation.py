@@ -62,29 +62,18 @@ class KeptTurn:
 
 
 class LiveConversation:
-    """Collects the data of each connection and makes a `KeptTurn` of each report.
+    """Collects the data of a connection and makes a `KeptTurn` of each report.
 
     Attributes:
         name: used as the scenario's name.
         turns: the number of the last turn that was kept.
-        connections: those that may still be reported on, by number.
     """
 
     def __init__(self, name: str, in_rate: int) -> None:
         self.name = name
         self.turns = 0
-        self.connections: dict[int, Connection] = {}
-        self._in_rate = in_rate
-        self._count = 0
+        self.connection = Connection(in_rate)
         self._texts: dict[int, str] = {}
-
-    def connect(self) -> Connection:
-        """Begin a connection; the previous one can still be reported on, older ones cannot."""
-        self._count += 1
-        self.connections = {n: c for n, c in self.connections.items() if n >= self._count - 1} | {
-            self._count: Connection(self._count, self._in_rate)
-        }
-        return self.connections[self._count]
 
     def typed(self, turn: int, text: str) -> None:
         """Note what was typed as a turn, unless the turn lies far ahead."""
@@ -92,36 +81,27 @@ class LiveConversation:
             self._texts[turn] = text
 
     def sounded(self, message: Played) -> None:
-        """Note which of the agent's audio sounded at the page.
-
-        Raises:
-            InputError: the connection is not known.
-        """
-        connection = self._connection(message.connection)
+        """Note which of the agent's audio sounded at the page."""
         for sample, samples, at_ns in message.played:
-            connection.sounded(sample, samples, at_ns)
+            self.connection.sounded(sample, samples, at_ns)
 
-    def report(self, report: TurnReport) -> list[KeptTurn]:
-        """Make a record of a turn that the page measured, and of a lost one before it.
+    def report(self, report: TurnReport) -> KeptTurn:
+        """Make a record of a turn that the page measured.
 
         Raises:
-            InputError: the turn is already known, or its connection is not.
+            InputError: the turn is already known.
         """
-        connection = self._connection(report.connection)
         if report.turn <= self.turns:
             raise InputError(
                 "live.turn_known", f"turn {report.turn} was reported after turn {self.turns}"
             )
-        kept: list[KeptTurn] = []
-        if report.turn > self.turns + 1:
-            for older in [c for n, c in self.connections.items() if n < connection.number]:
-                kept += self.lost(older)
-        kept.append(self._kept(connection, report))
+        kept = self._kept(self.connection, report)
         self.turns = report.turn
         return kept
 
-    def lost(self, connection: Connection) -> list[KeptTurn]:
-        """Make a record of the turn that was in progress when a line was lost for good, if any."""
+    def lost(self) -> list[KeptTurn]:
+        """Make a record of the turn that was in progress when the line was lost, if any."""
+        connection = self.connection
         facts = [fact for _, fact in connection.take_facts()]
         window = (connection.ended_ns, samples_to_ns(connection.mic.total, connection.in_rate))
         user = self._user_side(connection, window)
@@ -168,15 +148,6 @@ class LiveConversation:
             left_out=TYPED if text else None,
         )
         return [KeptTurn(record, user, tuple(sent), window)]
-
-    def _connection(self, number: int | None) -> Connection:
-        wanted = self._count if number is None else number
-        if wanted not in self.connections:
-            known = ", ".join(map(str, self.connections)) or "none"
-            raise InputError(
-                "live.connection", f"no connection {wanted} of this conversation; known: {known}"
-            )
-        return self.connections[wanted]
 
     def _kept(self, connection: Connection, report: TurnReport) -> KeptTurn:
         turn, events = _judged(connection, report)

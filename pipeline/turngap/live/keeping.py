@@ -1,37 +1,45 @@
-"""A live conversation on disk: a run like any other, written turn by turn, to be downloaded.
+"""The conversations that a server holds, and each one's run on disk, written turn by turn."""
 
-Everything here blocks on the disk and is called from a worker thread.
-"""
-
+import asyncio
 import dataclasses
 import os
+import secrets
 import tempfile
-import threading
 import zipfile
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from loguru import logger
+
 from turngap import __version__
 from turngap.agent.stack import Chosen
-from turngap.caller.endpoint import Endpoint
 from turngap.caller.stream import RATE
-from turngap.core.budget import DEFAULT_BUDGET_MS
-from turngap.core.errors import InputError
-from turngap.core.results import HeldOutRecord, OffsetRecord, Turn, worse_offset
+from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES
+from turngap.core.errors import InputError, TurngapError
+from turngap.core.results import OffsetRecord, Turn, worse_offset
 from turngap.core.run_record import SIMULATED_LLM, RunRecord
-from turngap.live.conversation import TYPED, KeptTurn
+from turngap.core.summary import counted_turns, summarise
+from turngap.live.connection import Connection
+from turngap.live.conversation import TYPED, KeptTurn, LiveConversation
+from turngap.live.relay import Delays
 from turngap.live.saving import Saved, can_be_saved, end_error_ms, save, scenario_name
-from turngap.report.words import turns_words
+from turngap.report import words as report_words
 from turngap.store.folders import utc_now
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run, read_run
 from turngap.store.writer import RunWriter
-from turngap.telemetry.conversation import conversation_about
-from turngap.telemetry.telemetry import OFF, Telemetry
 
 # Makes a run's report.html; this layer does not know the layer of reports.
 Render = Callable[[Run], object]
+
+# 128 bits, because anyone who knows the id may download the conversation.
+ID_BYTES = 16
+# So many conversations can still be downloaded after their end.
+MOST_ENDED = 20
+# Stands for the LLM of an agent that does not name it.
+UNNAMED = "agent"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,56 +50,57 @@ class Keeping:
         out: the folder of runs; None keeps them only as long as they can be downloaded.
         record: the folder that gets every conversation as a scenario; None saves none.
         render: called with a run that somebody wants to look at.
-        telemetry: where conversations are told; whoever made it closes it.
     """
 
     out: Path | None = Path("runs")
     record: Path | None = None
     render: Render = lambda _: None
-    telemetry: Telemetry = OFF
 
 
-class LiveRun:
-    """The run of one conversation; its first turn makes the folder.
+class Held:
+    """One conversation and its run; the first turn makes the folder.
 
     Attributes:
+        id: its name, which cannot be guessed.
+        delays: how long a relay keeps audio.
+        line_bound_ns: how far off a foreign agent's clock may be as the relay has compared it.
+        flags: options of `turngap replay` that play against the same agent; empty for a stack.
         turns: those stored.
-        narrow: whether the agent's LLM knows nothing but the library's talk.
-        flags: what `turngap replay` is given to play against the same agent; empty for a stack.
-        simulated: the LLMs by name that are simulated, of those that may answer.
+        settings: further ones of the run.
+        path: the run's folder; None before the first turn.
     """
 
     def __init__(
         self,
         keeping: Keeping,
+        *,
         name: str,
         agent: Mapping[str, Any],
+        in_rate: int,
         stand_ins: tuple[str, ...] = (),
-        held_out: tuple[HeldOutRecord, ...] = (),
+        chosen: Chosen | None = None,
+        simulated: Collection[str] = (),
+        flags: str = "",
     ) -> None:
-        self.narrow = False
-        self._found: dict[str, str] = {}
-        self.keeping = keeping
-        self.flags = ""
-        self.simulated: Collection[str] = ()
+        self.id = secrets.token_urlsafe(ID_BYTES)
+        self.conversation = LiveConversation(name, in_rate)
+        self.delays = Delays()
+        self.line_bound_ns = 0
+        self.flags = flags
         self.turns: list[Turn] = []
         self.settings: dict[str, Any] = {}
-        self._name = name
+        self.path: Path | None = None
+        self._keeping = keeping
         self._agent = dict(agent)
         self._stand_ins = stand_ins
-        self._held_out = held_out
-        self._lock = threading.Lock()
+        self._chosen = chosen or Chosen()
+        self._simulated = simulated
         self._offset: OffsetRecord | None = None
-        self._writer: RunWriter | None = None
-        self._opening: RunRecord | None = None
+        self._run: tuple[RunWriter, RunRecord] | None = None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._missing = 0
         self._finished = False
-
-    def on_chosen(self, chosen: Chosen) -> None:
-        """Take what the agent chose when it started, before the first turn."""
-        self._found, self._held_out = chosen.found, chosen.held_out
-        self.narrow = chosen.narrow
+        self._writing = asyncio.Lock()
 
     @property
     def with_whom(self) -> str:
@@ -99,77 +108,123 @@ class LiveRun:
         url, dialect = self._agent.get("url"), self._agent.get("dialect")
         return f"{url} ({dialect})" if url else ""
 
-    @property
-    def agent_name(self) -> str:
-        """The agent's name in telemetry: the stack's, or host, port and path of its URL."""
-        url = str(self._agent.get("url", ""))
-        return url.partition("?")[0].partition("://")[2] or str(self._agent.get("stack", ""))
-
-    def about(self) -> Mapping[str, Any]:
-        """What telemetry is told of the conversation; a run without a turn has no name."""
-        server = Endpoint(str(self._agent.get("url", ""))).host_and_port
-        path, opening = self.path, self._opening
-        if path is None or opening is None:
-            return {"server.address": server[0], "server.port": server[1]}
-        commit, dialect = opening.commit, self._agent.get("dialect")
-        return conversation_about(
-            path.name, self._name, 1, 0.0, server=server, commit=commit, dialect=dialect
-        )
-
-    @property
-    def path(self) -> Path | None:
-        """The run's folder; None before the first turn."""
-        return self._writer.path if self._writer else None
-
-    def keep(self, turn: KeptTurn, offset: OffsetRecord | None) -> Turn:
-        """Store a turn.
+    async def keep(self, turn: KeptTurn, offset: OffsetRecord | None) -> Turn:
+        """Store a turn after those before it.
 
         Raises:
             InputError: it cannot be written.
         """
-        with self._lock:
-            writer = self._opened()
-            # Until the turn is on the disk, it is missing: a run that lacks one is not valid.
-            self._missing += 1
-            if offset is not None:
-                self._offset = worse_offset(self._offset, offset)
-            name = f"{len(self.turns) + 1:03d}"
-            record = _with_file(turn, writer.write_audio(name, turn.user, turn.heard(), RATE))
-            writer.append_turn(record)
-            self.turns.append(record)
-            self._missing -= 1
-            return record
+        async with self._writing:
+            return await asyncio.to_thread(self._keep, turn, offset)
 
-    def finish(self, how: str, failure: str | None = None) -> Saved | None:
-        """Write the run's last record with `how` it ended, its report and its scenario.
+    async def figures(self) -> dict[str, Any]:
+        """Return the figures of all turns so far."""
+        return await asyncio.to_thread(figures_of, tuple(self.turns))
 
-        Returns:
-            The scenario, if one was wanted and there was a turn to save.
+    async def finish(self, how: str, failure: str | None = None) -> None:
+        """End the run once: store the turn in progress, the last record, the report, the scenario.
 
         Raises:
-            InputError: the scenario's folder is not writable.
+            InputError: a folder is not writable.
         """
-        with self._lock:
-            if self._finished or self._writer is None:
-                return None
-            self._finished = True
-            self._writer.finish(self._closing(how, failure))
-        self._render()
-        record, path = self.keeping.record, self._writer.path
-        foreign = bool(self.with_whom)
-        if record is None or not any(can_be_saved(t, foreign=foreign) for t in self.turns):
-            return None
-        return save(path, self.turns, scenario_name(path), record, self.with_whom)
+        async with self._writing:
+            await asyncio.to_thread(self._finish, how, failure)
 
-    def packed(self) -> Path:
+    async def packed(self) -> Path:
         """Make a zip of the run as it is now, with its report; the caller removes the file.
 
         Raises:
             InputError: nothing is stored yet.
         """
+        async with self._writing:
+            return await asyncio.to_thread(self._packed)
+
+    async def saved(self, name: str, folder: Path) -> Saved:
+        """Save the conversation as a scenario in `folder`; raises as `saving.save` does."""
+        async with self._writing:
+            turns = tuple(self.turns)
+            return await asyncio.to_thread(save, self.stored(), turns, name, folder, self.with_whom)
+
+    def forget(self) -> None:
+        """Remove what is kept in a temporary folder."""
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def _keep(self, turn: KeptTurn, offset: OffsetRecord | None) -> Turn:
+        writer, _ = self._run = self._run or self._begun()
+        # Until the turn is on the disk, it is missing: a run that lacks one is not valid.
+        self._missing += 1
+        if offset is not None:
+            self._offset = worse_offset(self._offset, offset)
+        name = f"{len(self.turns) + 1:03d}"
+        record = _with_file(turn, writer.write_audio(name, turn.user, turn.heard(), RATE))
+        writer.append_turn(record)
+        self.turns.append(record)
+        self._missing -= 1
+        return record
+
+    def _begun(self) -> tuple[RunWriter, RunRecord]:
+        out = self._keeping.out
+        if out is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="turngap-live-")
+            out = Path(self._temporary.name)
+        name = self.conversation.name
+        record = RunRecord(
+            turngap_version=__version__,
+            commit=git_commit(),
+            name=name,
+            started_utc=utc_now(),
+            machine=this_machine(),
+            agent=self._agent,
+            settings={"live": True},
+            scenario_hashes={},
+            planned_turns=0,
+            budget_ms=DEFAULT_BUDGET_MS,
+            stand_ins=self._stand_ins,
+            held_out=self._chosen.held_out,
+            found=self._chosen.found,
+        )
+        writer = RunWriter.create(out, name, record)
+        self.path = writer.path
+        return writer, record
+
+    def _finish(self, how: str, failure: str | None) -> None:
+        if self._finished:
+            return
+        self._finished = True
+        try:
+            for turn in self.conversation.lost():
+                self._keep(turn, None)
+        finally:
+            self.conversation.connection = Connection(0)  # its audio is stored or useless
+            if self._run is not None:
+                self._close(*self._run, how, failure)
+
+    def _close(self, writer: RunWriter, record: RunRecord, how: str, failure: str | None) -> None:
+        reasons = [] if failure is None else [f"ended early: {failure}"]
+        if self._missing:
+            reasons.append(f"{report_words.turns_words(self._missing)} could not be stored")
+        # The stack's own LLM is known from the start, another one may have been picked.
+        picked = [SIMULATED_LLM] if any(t.llm in self._simulated for t in self.turns) else []
+        closing = {
+            "finished_utc": utc_now(),
+            "clock_offset": self._offset,
+            "settings": {"live": True, "ended": how, **self.settings},
+            "stand_ins": tuple(dict.fromkeys((*picked, *self._stand_ins))),
+            "valid": not reasons,
+            "why_invalid": tuple(reasons),
+            "failure": failure,
+        }
+        writer.finish(record.model_copy(update=closing))
+        self._keeping.render(read_run(writer.path))
+        folder, foreign = self._keeping.record, bool(self.with_whom)
+        if folder is not None and any(can_be_saved(t, foreign=foreign) for t in self.turns):
+            save(writer.path, self.turns, scenario_name(writer.path), folder, self.with_whom)
+
+    def _packed(self) -> Path:
         path = self.stored()
         if not self._finished:
-            self._render()
+            self._keeping.render(read_run(path))
         return zipped(path, path.name)
 
     def stored(self) -> Path:
@@ -186,56 +241,68 @@ class LiveRun:
             )
         return self.path
 
-    def forget(self) -> None:
-        if self._temporary is not None:
-            self._temporary.cleanup()
 
-    def _opened(self) -> RunWriter:
-        if self._writer is None:
-            out = self.keeping.out
-            if out is None:
-                self._temporary = tempfile.TemporaryDirectory(prefix="turngap-live-")
-                out = Path(self._temporary.name)
-            self._opening = RunRecord(
-                turngap_version=__version__,
-                commit=git_commit(),
-                name=self._name,
-                started_utc=utc_now(),
-                machine=this_machine(),
-                agent=self._agent,
-                settings={"live": True},
-                scenario_hashes={},
-                planned_turns=0,
-                budget_ms=DEFAULT_BUDGET_MS,
-                stand_ins=self._stand_ins,
-                held_out=self._held_out,
-                found=self._found,
+class Conversations:
+    """All conversations of a server: those that run, and the last that ended; `begin` makes one."""
+
+    def __init__(self, begin: Callable[[], Held]) -> None:
+        self._begin = begin
+        self._held: dict[str, Held] = {}
+        self._ending: dict[Held, asyncio.Task[None]] = {}
+
+    @property
+    def count(self) -> int:
+        """How many conversations are held."""
+        return len(self._held)
+
+    def new(self) -> Held:
+        """Begin a conversation."""
+        held = self._begin()
+        self._held[held.id] = held
+        return held
+
+    def get(self, id_: str) -> Held:
+        """Return a conversation that runs, or has ended recently.
+
+        Raises:
+            InputError: there is none with that id.
+        """
+        if id_ not in self._held:
+            raise InputError(
+                "live.unknown",
+                "no such conversation: it is over, or the server has restarted",
+                hint="its run is still in the server's folder of runs (turngap report)",
             )
-            self._writer = RunWriter.create(out, self._name, self._opening)
-        return self._writer
+        return self._held[id_]
 
-    def _closing(self, how: str, failure: str | None) -> RunRecord:
-        assert self._opening is not None
-        reasons = [] if failure is None else [f"ended early: {failure}"]
-        if self._missing:
-            reasons.append(f"{turns_words(self._missing)} could not be stored")
-        # The stack's own LLM is known from the start, another one may have been picked.
-        picked = [SIMULATED_LLM] if any(t.llm in self.simulated for t in self.turns) else []
-        return self._opening.model_copy(
-            update={
-                "finished_utc": utc_now(),
-                "clock_offset": self._offset,
-                "settings": {"live": True, "ended": how, **self.settings},
-                "stand_ins": tuple(dict.fromkeys((*picked, *self._stand_ins))),
-                "valid": not reasons,
-                "why_invalid": tuple(reasons),
-                "failure": failure,
-            }
-        )
+    def end(self, held: Held, how: str, failure: str | None = None) -> None:
+        """End a conversation whose socket is gone, and let go of the oldest that ended."""
+        if held not in self._ending:
+            self._ending[held] = asyncio.create_task(self._end(held, how, failure))
 
-    def _render(self) -> None:
-        if self.path is not None:
-            self.keeping.render(read_run(self.path))
+    async def close(self) -> None:
+        """End all conversations, and wait until they are stored."""
+        for held in self._held.values():
+            self.end(held, "the server ended")
+        await asyncio.gather(*self._ending.values(), return_exceptions=True)
+        for held in list(self._held.values()):
+            self._forget(held)
+
+    async def _end(self, held: Held, how: str, failure: str | None) -> None:
+        try:
+            await held.finish(how, failure)
+        except TurngapError as e:
+            logger.warning(f"a conversation could not be stored completely: {e.message}")
+        if held.path is None:  # there is nothing to download
+            self._forget(held)
+        ended = [each for each, task in self._ending.items() if task.done()]
+        for oldest in ended[:-MOST_ENDED]:
+            self._forget(oldest)
+
+    def _forget(self, held: Held) -> None:
+        self._held.pop(held.id, None)
+        self._ending.pop(held, None)
+        held.forget()
 
 
 def zipped(folder: Path, name: str = "") -> Path:
@@ -268,3 +335,45 @@ def _with_file(turn: KeptTurn, file: str) -> Turn:
     if turn.record.left_out != TYPED:
         changes["label_error_ms"] = end_error_ms(turn.user, RATE, audio)
     return turn.record.model_copy(update={"audio": audio.model_copy(update=changes)})
+
+
+def figures_of(turns: Sequence[Turn]) -> dict[str, Any]:
+    """Return figures of `all` turns and of each of the `llms`, in order of first answer."""
+    names = dict.fromkeys(turn.llm or UNNAMED for turn in turns)
+    by_llm = {name: [t for t in turns if (t.llm or UNNAMED) == name] for name in names}
+    return {"all": _figures(turns), "llms": {name: _figures(own) for name, own in by_llm.items()}}
+
+
+def _figures(turns: Sequence[Turn]) -> dict[str, Any]:
+    """Return figures, and the page's words for them.
+
+    `others` counts turns that were no hit, left-out ones by their reason.
+    """
+    summary = summarise(turns)
+    rate, p50 = summary.hit_rate, summary.gap_ms["p50"]
+    percent, interval = report_words.hit_rate_words(rate)[:2]
+    outcomes = Counter(turn.outcome for turn in counted_turns(turns))
+    reasons = Counter(turn.left_out for turn in turns if turn.left_out is not None)
+    others = {o: outcomes[o] for o in OUTCOMES if o != "answered" and outcomes[o]}
+    others |= {f"left out: {why}": count for why, count in reasons.items()}
+    within = f"{rate.hits} of {rate.n} within {DEFAULT_BUDGET_MS:g} ms ({interval})"
+    words = [within] if rate.n else []
+    words += [f"{count} {what}" for what, count in others.items() if what != "cut_in"]
+    gap = f"– ({p50.why_none})" if p50.value is None else f"{report_words.ms(p50.value)} ms"
+    cut_ins = report_words.cut_in_sentence(summary.cut_ins)
+    return {
+        "n": rate.n,
+        "hits": rate.hits,
+        "ci95": [rate.low, rate.high],
+        "p50_ms": p50.value,
+        "why_no_p50": p50.why_none,
+        "cut_ins": {
+            **summary.cut_ins.as_json(),
+            "percent": report_words.hit_rate_words(summary.cut_ins)[0],
+            "words": cut_ins,
+        },
+        "others": others,
+        "percent": percent,
+        "words": " · ".join(words),
+        "caption": " · ".join([f"p50 {gap}", cut_ins, *words]),
+    }

@@ -1,4 +1,4 @@
-"""One socket of a live conversation, which records both sides while the agent talks.
+"""The socket of a live conversation, which records both sides while the agent talks.
 
 It taps messages where they enter and leave the server. So the recording has what was on the line,
 and the agent's pipeline is the same as for any other caller.
@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from turngap.agent.guard import Guard
-from turngap.agent.limits import CODE_ELSEWHERE, CODE_FAILED, TEXT_CHARS, Limits, Meter
+from turngap.agent.limits import CODE_FAILED, TEXT_CHARS, Limits, Meter
 from turngap.caller import said
 from turngap.caller.dialects.pipecat import PipecatSession, payload_of
 from turngap.caller.dialects.rtvi import rtvi
@@ -26,12 +26,12 @@ from turngap.core.messages import SAY, refusal
 from turngap.core.secrets import texts_without_secrets
 from turngap.live import wire
 from turngap.live.answering import Answering
-from turngap.live.connection import SETTLE_MS, Connection
-from turngap.live.held import Held
+from turngap.live.connection import SETTLE_MS
+from turngap.live.keeping import Held
 
 
 class LiveSession(Guard):
-    """The current connection of a conversation.
+    """The connection of a conversation.
 
     Args:
         answering: what answers at the page.
@@ -46,13 +46,12 @@ class LiveSession(Guard):
         limits: Limits,
         about: Callable[[], dict[str, Any]],
     ) -> None:
-        self._connection: Connection = held.conversation.connect()
+        self._connection = held.conversation.connection
         clock = answering.clock
         super().__init__(limits, clock, self._connection.in_rate)
         self._answering = answering
         # Reads what the agent says, as a caller does: the same text may come by several names.
         self._read = PipecatSession()
-        self._begun_ns = held.begun_ns
         self._held = held
         self._about = about
         self._turns = Meter(limits.audio_rate, wire.MOST_TURN_NS / NS_PER_S, clock.now_ns())
@@ -78,11 +77,6 @@ class LiveSession(Guard):
         said_so = {"message": error.message, "hint": error.hint}
         await self._told({"turngap": "failed", **texts_without_secrets(said_so)})
         await self.end(CODE_FAILED, error.message)
-
-    async def give_way(self, reason: str) -> None:
-        """End because the conversation continues elsewhere, and wait until nothing runs."""
-        await self.end(CODE_ELSEWHERE, reason)
-        await self.wait_down()
 
     async def _come_down(self) -> None:
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -138,19 +132,19 @@ class LiveSession(Guard):
 
     def _calibrated(self, data: Any) -> None:
         calibrated = wire.parsed(wire.Calibrated, data)
-        self._held.run.settings["page_loopback"] = calibrated.model_dump()
+        self._held.settings["page_loopback"] = calibrated.model_dump()
 
     async def _report(self, report: wire.TurnReport, due_ns: int) -> None:
         """Keep a reported turn, after those before it and when the agent's marks are in."""
         async with self._in_order:
             await self.clock.sleep_until_ns(due_ns)
             try:
-                for turn in self._held.conversation.report(report):
-                    record = await self._held.keep(turn, report.offset.record())
-                    path, figures = self._held.run.path, await self._held.figures()
-                    run = path.name if path else ""
-                    relay_ms = report.view.get("relay_ms")
-                    await self._told(wire.kept_message(record, run, figures, relay_ms))
+                turn = self._held.conversation.report(report)
+                record = await self._held.keep(turn, report.offset.record())
+                path, figures = self._held.path, await self._held.figures()
+                run = path.name if path else ""
+                relay_ms = report.view.get("relay_ms")
+                await self._told(wire.kept_message(record, run, figures, relay_ms))
             except InputError as e:
                 logger.warning(e.message)
                 await self._told(refusal(wire.TURN, e))
@@ -167,7 +161,7 @@ class LiveSession(Guard):
         for fact in self._read.receive_data(data):
             match fact:
                 case said.Ready():
-                    await self._told(self._session_message())
+                    await self._told({"turngap": "session", "id": self._held.id, **self._about()})
                 case said.Fault() | said.Transcript() | said.ReplyText():
                     self._connection.note(self.clock.now_ns(), fact)
                 case said.Marks(turn):
@@ -187,15 +181,6 @@ class LiveSession(Guard):
             at_ns = int(data["switched"]["at_ns"])
             self._connection.switched_ns.append(at_ns)
         self._connection.llms.append((at_ns, data["current"]))
-
-    def _session_message(self) -> dict[str, Any]:
-        held = self._held
-        return wire.session_message(
-            id_=held.id,
-            connection=self._connection.number,
-            turns=held.conversation.turns,
-            **self._about(),
-        )
 
     async def notice(self, kind: str, in_s: float, unless: str = "") -> None:
         if kind not in self._noticed:

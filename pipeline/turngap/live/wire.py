@@ -7,11 +7,10 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from turngap.core.budget import DEFAULT_BUDGET_MS, NATURAL_MS, TurnEnd
+from turngap.core.budget import TurnEnd
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError
 from turngap.core.results import OffsetRecord, Turn
-from turngap.core.stages import MARKS
 
 TURN = "turngap.turn"
 PLAYED = "turngap.played"
@@ -61,7 +60,6 @@ class TurnReport(_Message):
     """A turn as the page measured it."""
 
     turn: Annotated[int, Field(ge=1, le=100_000)]
-    connection: Annotated[int, Field(ge=1)] | None = None
     input: Annotated[str, Field(pattern="^(voice|typed)$")] = "voice"
     start_ns: Ns
     end_ns: Ns
@@ -91,7 +89,6 @@ class TurnReport(_Message):
 class Played(_Message):
     """Stretches of agent audio that sounded: first agent sample, samples, instant of the first."""
 
-    connection: Annotated[int, Field(ge=1)] | None = None
     played: Annotated[
         tuple[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)], Ns], ...],
         Field(max_length=MOST),
@@ -120,33 +117,6 @@ def parsed(model: type[M], data: Any) -> M:
             f"{'.'.join(map(str, p['loc'])) or 'message'}: {p['msg']}" for p in e.errors()[:3]
         )
         raise InputError("live.message", problems, hint="docs/live.md has every key") from e
-
-
-def session_message(
-    *,
-    id_: str,
-    connection: int,
-    turns: int,
-    kept: bool,
-    audio: dict[str, Any],
-    foreign: bool,
-    limits: Any,
-) -> dict[str, Any]:
-    """Make the message that tells the page about its conversation."""
-    return {
-        "turngap": "session",
-        "id": id_,
-        "connection": connection,
-        "resumed": connection > 1,
-        "turns": turns,
-        "kept": kept,
-        "budget_ms": DEFAULT_BUDGET_MS,
-        "natural_ms": list(NATURAL_MS),
-        "audio": audio,
-        "foreign": foreign,
-        "limits": limits,
-        "stages": list(MARKS),
-    }
 
 
 def kept_message(

@@ -37,7 +37,7 @@ class Line {
 		this.socket.close(1000);
 		if (line !== this) return;
 		line = null;
-		postMessage({ type: "lost", code, reason, ns: this.nsOf(performance.now()), offset: this.offset });
+		postMessage({ type: "lost", code, reason, ns: this.nsOf(performance.now()) });
 	}
 
 	write(frame) {

@@ -5,9 +5,6 @@ import { element } from "./draw.js";
 import { Tracker, measured } from "./turns.js";
 import { View, byId } from "./view.js";
 
-const RETRY_MS = 500, MOST_MS = 8000, GIVE_UP_MS = 60000;
-const LOST = [1001, 1005, 1006, 1012]; // worth trying again; the other closing codes are meant
-
 const HOST = location.hostname, PORT = location.port || 80, AGAIN = "Then stop and start again; or type your turns.";
 const WORDS = {
 	insecure: `Browsers give no microphone to a page from another machine without https. Run ssh -L ${PORT}:${HOST}:${PORT} ${HOST}
@@ -18,10 +15,11 @@ here and open http://localhost:${PORT}/?token=… with the token that turngap pr
 	NotReadableError: `Another program uses the microphone. Close it. ${AGAIN}`,
 	gone: `The microphone is gone. Plug it in. ${AGAIN}`,
 	echo: "The agent spoke over you twice. If it hears itself, use headphones, or tick “I use loudspeakers”.",
-	down: "Nothing answers. Is turngap running? Then start again.",
+	down: "Nothing answers. Is turngap running?",
 	chirp: "Calibrating: let the microphone hear this page, and nothing else.",
 	deaf: "The microphone did not hear the page. Untick “I use loudspeakers”, and turn the volume up or hold the headphones to it.",
 	paused: "The browser has paused the audio. Stop and start again.",
+	1006: "Is turngap running? Then start again.",
 	1007: "Reload the page: the server may be of another version.",
 };
 
@@ -30,9 +28,7 @@ const view = new View();
 let live = null; // the audio, the worker and the microphone
 let asking = false; // whether this is the only tab
 let session = null; // as the server tells
-let lostAt = null, retries = 0;
 let failure = ""; // of the agent, of which a closing reason holds but the beginning
-let pending = null; // the turn in which the line was lost: told on the next one
 
 async function start() {
 	if (!isSecureContext) return say(WORDS.insecure);
@@ -41,7 +37,6 @@ async function start() {
 	asking = false;
 	if (!alone) return say(WORDS.tab);
 	say("");
-	lostAt = null;
 	renew();
 	byId("talk").textContent = "Stop";
 	const context = new AudioContext({ sampleRate: 48000, latencyHint: "interactive" }), own = (live = { context });
@@ -95,7 +90,7 @@ function hangUpMicrophone({ stream, source }) {
 }
 
 function connect() {
-	const url = new URL(session ? `/live?resume=${session.id}` : "/live", location);
+	const url = new URL("/live", location);
 	url.protocol = url.protocol.replace("http", "ws");
 	live.worker.postMessage({ open: url.href });
 }
@@ -121,7 +116,7 @@ function stop(text = "") {
 }
 
 function renew() {
-	session = pending = null;
+	session = null;
 	failure = "";
 	state("", "connecting");
 	Object.assign(tracker, { turns: [], open: null });
@@ -168,11 +163,8 @@ function meter({ rms, level, speaking, drift, ns }) {
 }
 
 function ready() {
-	if (lostAt) say("");
-	lostAt = null;
-	retries = 0;
 	state("on", "connected");
-	tracker.begin(tracker.connection + 1);
+	tracker.begin();
 }
 
 function heard({ text, final }) {
@@ -185,12 +177,9 @@ function fault(data) {
 
 function begin(data) {
 	session = data;
-	tracker.begin(data.connection);
 	byId("run").href = `/api/runs/${data.id}.zip`;
 	hide(data.foreign, "typing");
 	document.body.classList.toggle("foreign", !!data.foreign);
-	if (pending) tell("turngap.turn", pending);
-	pending = null;
 }
 
 function models({ current, offered, switched }, ns) {
@@ -209,27 +198,13 @@ function over(turn) {
 	if (!byId("speakers").checked && recent.length > 1 && recent.every((each) => each.outcome === "cut_in")) say(WORDS.echo);
 	const message = measured(turn);
 	message.view.mouth_to_ear_ms = gapMs === null || trip === null ? null : gapMs + trip;
-	if (turn.ended === "line_lost") pending = message;
-	else tell("turngap.turn", message);
+	if (turn.ended !== "line_lost") tell("turngap.turn", message);
 	hide(!session, "save");
 }
 
-function lost({ code, reason, offset, ns }) {
+function lost({ code, reason, ns }) {
 	tracker.close(ns, "line_lost");
-	if (pending) pending.offset ??= offset;
-	if (code === 4404) {
-		renew();
-		view.note("The server had ended that conversation. This is a new one.");
-		return connect();
-	}
-	lostAt ??= performance.now();
-	if (failure) return stop(failure);
-	if (!LOST.includes(code)) return stop(`${reason || `The server hung up (${code})`}. ${WORDS[code] ?? "Start again."}`);
-	if (performance.now() - lostAt > GIVE_UP_MS) return stop(WORDS.down);
-	const own = live;
-	state("lost", "line lost");
-	say(`${reason || "The line to the server is lost"}. Connecting again …`);
-	return setTimeout(() => live === own && connect(), Math.min(MOST_MS, RETRY_MS * 2 ** retries++));
+	stop(failure || `${reason || `The line to the server is lost (${code})`}. ${WORDS[code] ?? "Start again."}`);
 }
 
 function tell(t, d) {
@@ -263,7 +238,7 @@ byId("llm").onchange = ({ target }) => tell("turngap.llm", { use: target.value }
 byId("typing").onsubmit = (event) => {
 	event.preventDefault();
 	const text = byId("text").value.trim();
-	if (!text || lostAt) return;
+	if (!text) return;
 	live.worker.postMessage({ typed: text, at: performance.timeOrigin + event.timeStamp });
 	byId("text").value = "";
 };

@@ -75,12 +75,12 @@ export class Tracker {
 
 	constructor(changed, over) {
 		Object.assign(this, { changed, over });
-		this.begin(0);
+		this.begin();
 	}
 
-	begin(connection) {
+	begin() {
 		// `doneNs`: when the agent called its reply complete; `target`: whose words are its words.
-		Object.assign(this, { connection, open: null, agent: [], flushes: [], drift: [], doneNs: -1, target: null });
+		Object.assign(this, { open: null, agent: [], flushes: [], drift: [], doneNs: -1, target: null });
 		this.agentTurns = new Map();
 	}
 
@@ -94,7 +94,7 @@ export class Tracker {
 	}
 
 	get latest() {
-		return this.turns.findLast(({ connection }) => connection === this.connection);
+		return this.turns.at(-1);
 	}
 
 	userStart({ ns }) {
@@ -113,10 +113,10 @@ export class Tracker {
 	}
 
 	start(input, startNs, transcript = "") {
-		const { connection, llm, agentSpeaking: overReply } = this;
+		const { llm, agentSpeaking: overReply } = this;
 		this.close(startNs, this.byPerson);
 		const number = (this.turns.at(-1)?.number ?? 0) + 1;
-		this.open = new Turn({ number, input, startNs, transcript, overReply, connection, llm });
+		this.open = new Turn({ number, input, startNs, transcript, overReply, llm });
 		this.turns.push(this.open);
 		this.changed(this.open);
 		return this.open;
@@ -186,7 +186,7 @@ export class Tracker {
 		Object.assign(known.marks, marks);
 		this.agentTurns.set(number, known);
 		const at = known.marks.sent ?? Math.max(...Object.values(known.marks));
-		const turn = this.turns.findLast(({ connection, startNs }) => connection === this.connection && startNs <= at);
+		const turn = this.turns.findLast(({ startNs }) => startNs <= at);
 		if (!turn) return;
 		for (const each of this.turns) each.agentTurns = each.agentTurns.filter((other) => other !== known);
 		turn.agentTurns.push(known);
@@ -252,9 +252,9 @@ function isNoise({ input, onsetNs, transcript, spokenNs, overReply, yieldNs }) {
 
 /** A finished turn as the server takes it. */
 export function measured(turn) {
-	const { number, input, agent, ended, connection } = turn;
+	const { number, input, agent, ended } = turn;
 	return {
-		turn: number, input, agent, ended, connection, start_ns: turn.startNs, end_ns: turn.endNs, ended_ns: turn.endedNs,
+		turn: number, input, agent, ended, start_ns: turn.startNs, end_ns: turn.endNs, ended_ns: turn.endedNs,
 		over_reply: turn.overReply, flushed_ns: turn.flushes, stall_ms: turn.stallMs,
 		view: { page_ms: turn.gapMs, agent_ms: turn.agentMs },
 	};

@@ -18,13 +18,13 @@ FAILED = ("error", "no_reply")
 
 
 def conversation_attributes(about: Mapping[str, Any], agent: str) -> Attributes:
-    """What is known of a conversation before it begins; `about` has turngap's own names."""
+    """Build a conversation's attributes before it begins; `about` has turngap's own names."""
     told = {"gen_ai.operation.name": INVOKE_AGENT, "gen_ai.agent.name": agent}
     return known(told | dict(about))
 
 
 def turn_attributes(turn: Turn, conversation: str, *, contents: bool) -> Attributes:
-    """What a turn's span says; `contents`: also what was said, in words."""
+    """Build the attributes of a turn's span; `contents` adds what was said, in words."""
     claim, source = claimed_ms(turn)
     told: Attributes = {
         "gen_ai.conversation.id": conversation,
@@ -56,28 +56,28 @@ def turn_attributes(turn: Turn, conversation: str, *, contents: bool) -> Attribu
 
 
 def stage_attributes(stage: Stage) -> Attributes:
-    """What a stage's span says: nothing by which a tool would take it for a call of an LLM."""
+    """Build the attributes of a stage's span, which no tool may mistake for an LLM call."""
     return {"turngap.stage": stage.name, "turngap.stage_ms": stage.ms}
 
 
 def error_type(error: BaseException) -> str:
-    """What kind of error it is, of which there are few."""
+    """Return the kind of the error, of which there are few."""
     return error.kind if isinstance(error, TurngapError) else type(error).__name__
 
 
 def claimed_ms(turn: Turn) -> tuple[float | None, str | None]:
-    """The gap as the agent claims it, and by what it does; None where it did not tell."""
+    """Return the gap that the agent claims, and its source; None if it claims none."""
     return claimed_gap(turn.counts)
 
 
 def difference_ms(turn: Turn) -> float | None:
-    """The heard gap minus the claimed one; None where either is not known."""
+    """Subtract the claimed gap from the heard one; None if either is not known."""
     claim, _ = claimed_ms(turn)
     return None if claim is None or turn.gap_ms is None else turn.gap_ms - claim
 
 
 def contents_wanted() -> bool:
-    """Whether what was said is sent too, as the conventions have it: only if it is asked for."""
+    """Return whether to send what was said: by the conventions, only on request."""
     name = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
     return os.environ.get(name, "").strip().lower() in ("true", "1", "span_only", "span_and_event")
 

@@ -34,9 +34,9 @@ def told_why() -> Iterator[Sequence[str]]:
 
 
 def in_words(said: Sequence[str]) -> str:
-    """Why nothing was taken: the first reason that the SDK gave, or else its first words.
+    """Say why nothing was accepted: the SDK's first reason, or else its first words.
 
-    Its last attempt may fail for nothing but that its time is over.
+    Its last attempt may fail only because its time is over.
     """
     reasons = [found[1] for found in map(_REASON.search, said) if found is not None]
     why = (reasons or list(said))[0]

@@ -190,7 +190,7 @@ def conversation_about(
     server: tuple[str | None, int | None] = (None, None),
     **more: Any,
 ) -> Attributes:
-    """What is known of a conversation before it begins; `more` are turngap's own attributes."""
+    """Build a conversation's attributes before it begins; `more` are turngap's own."""
     about: Attributes = {
         "gen_ai.conversation.id": f"{run}/{scenario}/{repeat}/{phase_ms:g}",
         "server.address": server[0],

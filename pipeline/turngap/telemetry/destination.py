@@ -85,7 +85,7 @@ def _read(url: str) -> SplitResult | None:
 
 
 def why_unsendable(where: Destination) -> str | None:
-    """Why nothing can be sent there, by what is installed and set; None if it can."""
+    """Return why nothing can be sent there, judging by packages and settings; None if it can."""
     try:
         installed = OTLP.met()
     except ModuleNotFoundError:  # not even the package that it lies in

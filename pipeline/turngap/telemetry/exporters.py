@@ -66,12 +66,12 @@ class FigureExporter(MetricExporter):
 
 
 def _timeout_s(signal: str) -> float | None:
-    """How long the exporter may take; None: as the environment says."""
+    """Return how long the exporter may take; None if the environment sets it."""
     return TIMEOUT_S if _of_environment(signal) is None else None
 
 
 def _brief_s(signal: str) -> float:
-    """How long it may take while somebody waits: not longer than otherwise."""
+    """Return how long it may take while a user waits: not longer than otherwise."""
     try:
         return min(BRIEF_S, float(_of_environment(signal) or BRIEF_S))
     except ValueError:

@@ -138,7 +138,7 @@ class Sender:
 
     @property
     def waiting(self) -> int:
-        """How many spans have not been sent, those that were dropped included."""
+        """Count the spans that have not been sent, including those that were dropped."""
         return len(self._kept.spans) + self._kept.dropped
 
     @property
@@ -248,7 +248,7 @@ class _GivenIds(RandomIdGenerator):
 
 
 def resource_of(name: str) -> Resource:
-    """What sends: as the environment describes it, and this name where that has none."""
+    """Describe the sender as the environment does, with this name if that has none."""
     given = Resource.create().attributes
     ours = {
         "service.name": name,

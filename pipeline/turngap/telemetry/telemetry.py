@@ -173,7 +173,7 @@ class Telemetry:
         return self._words(sender, why) + self._words_of_untold()
 
     def _begun(self, sender: "Sender", *, brief: bool = False) -> "Thread":
-        """The delivery that runs, or a new one."""
+        """Return the running delivery, or begin a new one."""
         from turngap.telemetry.sender import Thread
 
         if self._thread is None or self._thread.done.done():

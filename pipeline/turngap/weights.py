@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -57,12 +57,6 @@ def hub_cache() -> Path:
 def is_commit(revision: str) -> bool:
     """Return whether it names a commit, and not a branch."""
     return _COMMIT.fullmatch(revision) is not None
-
-
-def is_inside(path: str) -> bool:
-    """Return whether a file's path stays in its repository's folder."""
-    parts = PurePosixPath(path).parts
-    return bool(parts) and not path.startswith("/") and ".." not in parts and "\0" not in path
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import os
 import tomllib
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, field_validator
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, f
 from turngap.backends import WeightFile, Weights
 from turngap.core.errors import InputError
 from turngap.core.problems import problems, reason
-from turngap.weights import folder_of, is_inside
+from turngap.weights import folder_of
 
 __all__ = ["folder_of", "pinned", "pinned_names", "unpinned"]
 
@@ -20,10 +20,7 @@ SHIPPED = Path(__file__).with_suffix(".toml")
 # a mirror with models of your own. Every list of downloads names it.
 PINS_VARIABLE = "TURNGAP_PINS"
 # The engine and the setting that name them.
-_SETTINGS = {
-    "whisper": "whisper,model=", "piper": "piper,voice=",
-    "llm": "vllm,model=",
-}  # fmt: skip
+_SETTINGS = {"whisper": "whisper,model=", "piper": "piper,voice=", "llm": "vllm,model="}
 
 
 class _Table(BaseModel):
@@ -38,7 +35,8 @@ class _File(_Table):
     @field_validator("path")
     @classmethod
     def _stays_in_the_repository(cls, path: str) -> str:
-        if not is_inside(path):
+        parts = PurePosixPath(path).parts
+        if not parts or path.startswith("/") or ".." in parts or "\0" in path:
             raise ValueError("expected a path in the repository, without `..`")
         return path
 

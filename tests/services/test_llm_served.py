@@ -28,8 +28,8 @@ from turngap.testing import ManualClock
 from turngap_services.llm.sim import ServedSettings
 from turngap_services.llm.sim.profiles import PROFILES, server_of
 from turngap_services.llm.sim.script import library_turns
-from turngap_services.llm.sim.served import WRONG, ServedLLMService, wrong_reply
 from turngap_services.llm.sim.server import Background, LiveServer
+from turngap_services.llm.sim.service import WRONG, ServedLLMService, wrong_reply
 
 SAID = {
     "a large oat latte to go": "One latte.",

@@ -26,8 +26,7 @@ from turngap_services.llm.sim import ServedSettings, SimSettings
 from turngap_services.llm.sim.profiles import FULL
 from turngap_services.llm.sim.profiles import create as create_served
 from turngap_services.llm.sim.script import filled, library_turns, reply_to
-from turngap_services.llm.sim.served import wrong_reply
-from turngap_services.llm.sim.service import SimLLMService, offers, results_of
+from turngap_services.llm.sim.service import SimLLMService, offers, results_of, wrong_reply
 
 SETTINGS = SimSettings(ttft_ms=1, tokens_per_s=5000, jitter=0)
 UMBRELLA, SHOP = "do I need an umbrella", "where is order four"

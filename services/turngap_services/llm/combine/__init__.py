@@ -173,15 +173,15 @@ def prepare(settings: CombinedSettings) -> None:
 
 def create(which: str, settings: Any, clock: Clock) -> "CombinedLLMService":
     """Make the service of one session."""
-    from turngap_services.llm.combine.choosing import (
-        BestOfLLMService,
-        RaceLLMService,
-        RouteLLMService,
-    )
-    from turngap_services.llm.combine.opener import OpenerLLMService
+    from turngap_services.llm.combine import choosing, opener
 
-    kinds: Any = (BestOfLLMService, OpenerLLMService, RaceLLMService, RouteLLMService)
-    return next(kind for kind in kinds if kind.backend == which)(settings=settings, clock=clock)
+    kinds: dict[str, type[CombinedLLMService[Any]]] = {
+        "race": choosing.RaceLLMService,
+        "route": choosing.RouteLLMService,
+        "opener": opener.OpenerLLMService,
+        "best-of": choosing.BestOfLLMService,
+    }
+    return kinds[which](settings=settings, clock=clock)
 
 
 def _spec(name: str, settings_type: type[CombinedSettings], notes: str) -> BackendSpec:
@@ -200,24 +200,25 @@ def _spec(name: str, settings_type: type[CombinedSettings], notes: str) -> Backe
     )
 
 
-RACE = _spec(
-    "race",
-    RaceSettings,
-    "Asks a fast and a full model; the full one wins if its first token is there in time.",
+SPECS = (
+    _spec(
+        "race",
+        RaceSettings,
+        "Asks a fast and a full model; the full one wins if its first token is there in time.",
+    ),
+    _spec(
+        "route",
+        RouteSettings,
+        "Easy turns to a fast model, hard ones to a full one if there is time for it.",
+    ),
+    _spec(
+        "opener",
+        OpenerSettings,
+        "A fast model speaks the first clause; a full one goes on from it, and may correct it.",
+    ),
+    _spec(
+        "best-of",
+        BestOfSettings,
+        "Asks several models at once, and gives the majority's answer when the time is up.",
+    ),
 )
-ROUTE = _spec(
-    "route",
-    RouteSettings,
-    "Easy turns to a fast model, hard ones to a full one if there is time for it.",
-)
-OPENER = _spec(
-    "opener",
-    OpenerSettings,
-    "A fast model speaks the first clause; a full one goes on from it, and may correct it.",
-)
-BEST_OF = _spec(
-    "best-of",
-    BestOfSettings,
-    "Asks several models at once, and gives the majority's answer when the time is up.",
-)
-SPECS = (RACE, ROUTE, OPENER, BEST_OF)

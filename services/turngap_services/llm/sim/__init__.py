@@ -51,7 +51,7 @@ class ServedSettings(LibrarySettings):
 
 def prepare(settings: LibrarySettings) -> None:
     """Read the library and import what a session needs."""
-    import turngap_services.llm.sim.served  # noqa: F401
+    import turngap_services.llm.sim.service  # noqa: F401
     from turngap_services.script import scenarios
 
     scenarios(settings.library)

@@ -22,8 +22,8 @@ from turngap_services.extras import needs
 from turngap_services.llm.sim import ServedSettings, prepare
 
 if TYPE_CHECKING:
-    from turngap_services.llm.sim.served import ServedLLMService
     from turngap_services.llm.sim.server import LiveServer
+    from turngap_services.llm.sim.service import ServedLLMService
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ PROFILES = (FULL, LOW_BATCH, DISTILLED)
 def create(profile: Profile, settings: ServedSettings, clock: Clock) -> "ServedLLMService":
     """Make the service of one session; the sessions of a process share the server."""
     from turngap_services.llm.sim.script import library_turns
-    from turngap_services.llm.sim.served import ServedLLMService
+    from turngap_services.llm.sim.service import ServedLLMService
     from turngap_services.script import scenarios
 
     accuracy = profile.accuracy if settings.accuracy is None else settings.accuracy

@@ -15,6 +15,7 @@ from turngap.caller.endpoint import Endpoint
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError
 from turngap.core.results import Turn
+from turngap.core.secrets import remember
 from turngap.load.calls import Answered, load_turn
 from turngap.load.schedule import Call, Shape, Step, Window
 from turngap.load.telling import ToldSteps
@@ -164,6 +165,7 @@ def test_what_was_said_is_sent_only_if_it_is_wanted(
 
 
 def test_no_secret_goes_out(there: Collector) -> None:
+    remember(SECRET)
     turn = make_turn(marks_ms=None, ended="timeout", error=f"401: bad key {SECRET}")
     telemetry = telemetry_to(there.url)
     tell(telemetry, turn, label=f"--token {SECRET}")

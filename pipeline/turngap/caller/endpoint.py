@@ -20,7 +20,12 @@ from turngap.caller.line import OPEN_TIMEOUT_S, UNREADY, Line, open_line
 from turngap.caller.opening import Request, check_url, knock
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
-from turngap.core.secrets import header_without_secret, text_without_secrets
+from turngap.core.secrets import (
+    REMOVED,
+    header_without_secret,
+    remember,
+    text_without_secrets,
+)
 
 PIPECAT = "pipecat"
 
@@ -105,6 +110,7 @@ class Endpoint:
         check_url(_VARIABLE.sub("1", self.url), self.url)
         url = _filled(self.url, quoted=True)
         headers = dict(_header(text) for text in self.headers)
+        self._remember()
         key = self._key()
         if key is not None and os.environ.get(key.env) and not self.subprotocols:
             url = _with_key(url, headers, key)
@@ -116,6 +122,16 @@ class Endpoint:
         if (key := self._key()) is not None:
             names.add(key.env)
         return {name: value for name in sorted(names) if (value := os.environ.get(name))}
+
+    def _remember(self) -> None:
+        """Keep what the user gives away to the agent out of every text, should it be echoed."""
+        host = urlsplit(self.url).netloc.rpartition("@")[2]
+        for name, value in self.variables().items():
+            if f"${{{name}}}" not in host:
+                remember(value)
+        for header in self.headers:
+            if header_without_secret(header).endswith(REMOVED):
+                remember(header.split()[-1])
 
     def _key(self) -> Key | None:
         """Return how the public service that the URL names wants its key; None elsewhere."""

@@ -12,12 +12,12 @@ from turngap.core.stats import Proportion
 from turngap.core.stored import (
     BudgetMs,
     Calls,
+    Counts,
     Document,
     Events,
     Notes,
     Said,
     Settings,
-    Spoken,
     Stored,
 )
 
@@ -28,7 +28,7 @@ TurnKey = tuple[str, int, float, int]
 class MarkRecord(Stored):
     """A named instant. `at_ns`: caller's clock; `raw_ns`: as the agent's own clock gave it."""
 
-    name: str
+    name: Said
     at_ns: int
     vantage: Literal["caller", "agent"]
     raw_ns: int | None = None
@@ -94,7 +94,7 @@ class AnswerRecord(Stored):
 
     verdict: Literal["right", "wrong", "not_judged"]
     source: Literal["agent text", "transcribed"] = "agent text"
-    heard: Spoken = ""
+    heard: Said = ""
     failed: tuple[Said, ...] = ()
     why: str | None = None
 
@@ -165,8 +165,8 @@ class Turn(Document):
     why_no_gap: Said | None
     error: Said | None = None
     stages: tuple[Stage, ...]
-    transcript: Spoken
-    reply: Spoken
+    transcript: Said
+    reply: Said
     lead_ms: float | None
     yield_ms: float | None
     backchannels: tuple[BackchannelRecord, ...] = ()
@@ -176,7 +176,7 @@ class Turn(Document):
     audio: AudioRecord | None
     faults: tuple[Said, ...] = ()
     notes: Notes = Field(default_factory=dict[str, int])
-    counts: dict[str, float] = Field(default_factory=dict[str, float])
+    counts: Counts = Field(default_factory=dict[str, float])
     endpoint_why: Said | None = None
     llm: str | None = None
     calls: Calls = None

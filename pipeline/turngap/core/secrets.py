@@ -1,362 +1,167 @@
 """What must never be stored or shown: keys, tokens, passwords.
 
-A secret is told by the name that it stands under (`api_key`, `--api-key`, `X-Amz-Signature`), by
-its shape (`sk-…`, `AKIA…`, a JWT), or because a setting of that name held it before: an agent that
-repeats its key in an error gives it away no more than its settings do. `${NAME}`, which stands for
-an environment variable, gives nothing away and stays.
+A value is a secret if it stands under a secret's name: that of a setting, a header, a flag or a
+parameter of a URL. It is remembered, as is what `${NAME}` stood for, and removed from every text
+from then on. `${NAME}` itself gives nothing away and stays.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, cast
-from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote_plus
 
 REMOVED = "(removed)"
 
-# What people and agents say to each other, by the name that it is stored under. Of "your secret:
-# rainbow" nothing is taken away there.
-_SPOKEN = {"say", "transcript", "reply", "heard", "text"}
-
-# Words that make a key's name a secret's, whatever the value's type.
-_SECRET_WORDS = {
-    "apikey", "auth", "authorization", "bearer", "cookie", "credential", "credentials", "jwt",
-    "passphrase", "passwd", "password", "pwd", "secret", "secrets",
-}  # fmt: skip
-_SECRET_ENDS = ("apikey", "password", "secret", "token")
-# In these a number is a setting (`first_token_ms`, `max_tokens`), a text may be a secret.
-_MAYBE_SECRET_WORDS = {"key", "keys", "token"}
-# Besides them in a URL's query: what signs it, and what a signature is good for.
-_SIGNING_WORDS = {"sig", "signature", "policy", "expires", "sas"}
-_NO_VALUES = {"", "true", "false", "none", "null", REMOVED}
-
-# Texts come from agents, so each pattern takes a time in proportion to the text: a name is tried
-# where it begins and nowhere within it.
-_URL = re.compile(r"(?<![a-z0-9+.-])[a-z0-9+.-]++://[^\s\"'<>\\]+", re.IGNORECASE)
-# A name and what it is given: `a=b`, `a: b`, `"a": "b"`, also within a JSON text (`\"a\": \"b\"`).
-_NAME = re.compile(
-    r"(?<![\w.-])(?P<name>[\w.-]++)(?P<equals>\\*[\"']?\s{0,4}(?P<sign>[=:])\s{0,4})"
-)
+# Words of a secret's name. Under the second ones a number is a setting (`first_token_ms`).
+_WORDS = {
+    *("apikey", "auth", "authorization", "bearer", "cookie", "credential", "credentials", "jwt"),
+    *("passphrase", "passwd", "password", "pwd", "secret", "secrets", "signature"),
+}
+_MAYBE = {"key", "keys", "token"}
+# Alone these are names of much else, but not in a URL's query.
+_IN_URLS = {"key", "sig", "policy", "expires"}
+# Texts come from agents, so a name is tried where it begins, which takes a time in proportion to
+# the text. It is given a value by a flag, by `=`, in JSON, or as a header.
+_NAME = re.compile(r"(?<![\w.-])(?P<name>[\w.-]++)(?P<sign>\s?=\s?|\\*[\"']\s?:\s?|:\s?|\s)")
 _VALUE = re.compile(
-    r"(?P<opening>\\*\"|\\*'|)(?P<given>(?<=\")[^\"\\\n]*|(?<=')[^'\\\n]*"
-    r"|(?:\$\{[A-Za-z_]\w*\}|[^\s,;&\"'{}\[\]()<>\\])[^\s,;&\"'{}\[\]<>\\]*)"
+    r"(?P<open>\\*[\"'])?(?P<given>(?(open)[^\"'\\\n]+|(?:\$\{\w+\})?[^\s,;&\"'{}<>\\]*))"
 )
-_VARIABLE = re.compile(r"\$\{[A-Za-z_]\w*\}")
-_VARIABLE_IN_HEADER = re.compile(r"(?:[\w-]+\s+)?\$\{[A-Za-z_]\w*")
-# Where a caller keeps no query, the token is the end of the path.
-_PATH_TOKEN = re.compile(r"(?<=/twilio/)(?!\$\{\w+\}(?:/|$))[^/]+")
-_HOST = re.compile(r"(?:[a-z0-9-]+\.)+[a-z]{2,24}\.?(?::\d+)?", re.IGNORECASE)
-_VALUES = re.compile(r"[\s;,=:&\"'\\]+")
-# Another name and its secret may stand in a value of this length that is none itself.
-_MOST_NESTED = 64
-_MIXED = re.compile(r"\d[A-Za-z]|[A-Za-z]\d")
-# Headers whose value has spaces in it.
-_HEADER = re.compile(
-    r"(\b(?:set-)?cookie|\b(?:proxy-)?authorization)(\\*[\"']?\s{0,4}[=:]\s{0,4}\\*[\"']?)"
-    r"([^\r\n\"'\\}]+)",
-    re.IGNORECASE,
+_LINE = re.compile(r"(?P<given>[^\r\n\"'\\}]{1,8000})")
+_URL = re.compile(r"(?<![a-z0-9+.-])[a-z0-9+.-]++://[^\s\"'<>\\]+", re.IGNORECASE)
+_USER = re.compile(r"(?<=://)(?![^/?#@]*\$\{)[^/?#]*@")
+_PARAMETER = re.compile(r"(?<=[?&#])([^=&#]+)=([^&#]*)")
+# Where a protocol has no other place for a token: a phone bot's path, a browser's subprotocol.
+_PLACE = re.compile(
+    r"(?:(?<=/twilio/)|(?<=Bearer ))(?=[A-Za-z_.~+-]{0,64}\d)[\w.~+-]{8,}"
+    r"|(?<=insecure-api-key\.)[^$(\s\"',][^\s\"',]*"
 )
-_SCHEME = re.compile(r"\b(Bearer|Basic)\s+([\w.~+/=-]{6,})", re.IGNORECASE)
-_FLAG = re.compile(r"(?<![\w.-])(--?[A-Za-z][\w.-]*+)(\s+[\"']?)([^\s\"'-][^\s\"']*)")
-# As their makers document them; the last two are JWTs and private keys.
-_SHAPES = re.compile(
-    r"\b(?:sk|rk|pk)[-_](?=[\w-]{0,99}\d)[\w-]{12,}"
-    r"|\b(?:AKIA|ASIA)[0-9A-Z]{12,}"
-    r"|\b(?:gh[pousr]|hf|gsk|npm)_[A-Za-z0-9]{12,}|\bgithub_pat_\w{12,}"
-    r"|\b(?:glpat|nvapi|xox[abeoprs]|xapp)-[\w-]{8,}"
-    r"|\bAIza[\w-]{20,}|\bya29\.[\w-]{12,}"
-    r"|(?<=insecure-api-key\.)(?!\$\{|\(removed)[^\s\"',]+"
-    r"|(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-    re.DOTALL,
-)
+_NONE = re.compile(r"(?:true|false|none|null|(?:\w+ )?\$\{?\w*\}?|.*\(removed.*|--?[a-z].*|)", re.I)
+# What is long and mixed, and so no word of anything else.
+_OWN_KIND = re.compile(r"(?=[a-z]*\d)(?=\d*[a-z])[a-z0-9]{6,}|[a-z]{16,}", re.IGNORECASE)
+_HOST_OR_PATH = re.compile(r"(?:[a-z0-9-]+\.)+[a-z]{2,24}\.?(?::\d+)?|[.~]*/.*", re.IGNORECASE)
 
-# What stood under a secret's name so far, in this process.
+_CALLED = "arguments"  # of a tool
+
 _known: set[str] = set()
 
 
+def remember(secret: str) -> None:
+    """Remove this value from every text from now on; a shorter one would be found in words."""
+    if len(secret) >= 6 and REMOVED not in secret:
+        _known.update((secret, quote(secret, safe="")))
+
+
+def remember_arguments(command: Sequence[str]) -> None:
+    """Remember what a command's flags, headers and URLs give to a secret's name."""
+    for before, word in pairwise(("", *command)):
+        name, equals, value = word.partition("=")
+        name, value = (name, value) if equals else (before, word)
+        if not (equals == "" and before[:1] != "-") and _is_secret(name, value):
+            remember(value)
+        text_without_secrets(word, learn=True)
+
+
 def remember_secrets(settings: Mapping[str, Any]) -> None:
-    """Learn the secrets among these settings or environment variables.
-
-    They are removed from every text from now on. The paths of files that hold secrets are none.
-    """
-    without_secrets({k: v for k, v in settings.items() if not str(v).startswith("/")})
-
-
-def without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace the values of keys, tokens and passwords, at any depth.
-
-    The name of a key tells a secret (`api_key`, `Authorization`, `hfToken`), and so does the
-    argument before it (`--api-key`); numbers under `key` and `token` are settings and stay. Texts
-    lose what `text_without_secrets` finds. In doubt a value is removed.
-    """
-    return {key: _without_secrets(key, value) for key, value in settings.items()}
-
-
-def text_without_secrets(text: str) -> str:
-    """Remove the secrets in a text: in URLs, arguments, assignments, headers, or told by shape.
-
-    A secret that a setting held is removed wherever it stands.
-    """
-    text = without_known_secrets(text)
-    text = _URL.sub(lambda found: _clean_url(found.group()), text)
-    text = _HEADER.sub(_clean_header, text)
-    text = _without_assigned(text)
-    text = _FLAG.sub(_clean_flag, text)
-    text = _SCHEME.sub(_clean_scheme, text)
-    return _SHAPES.sub(REMOVED, text)
-
-
-def header_without_secret(header: str) -> str:
-    """Remove the value of an HTTP header, `Name: value`, if it is a secret."""
-    name, _, value = header.partition(":")
-    if _VARIABLE.fullmatch(value.strip().rpartition(" ")[2]):
-        return header
-    return f"{name}: {without_secrets({name: value.strip()})[name]}"
-
-
-def spoken_without_secrets(text: str) -> str:
-    """Remove the secrets in what was spoken: none that may be a word.
-
-    In speech a name before a word tells nothing: "the password: it is reset". What is long and
-    mixed is removed there, too.
-    """
-    text = _URL.sub(lambda found: _clean_url(found.group()), without_known_secrets(text))
-    if any(map(_is_its_own_kind, _VALUES.split(text))):
-        text = _HEADER.sub(lambda found: _clean_header(found, _is_its_own_kind), text)
-        text = _without_assigned(text, spoken=True)
-    return _SHAPES.sub(REMOVED, _SCHEME.sub(_clean_scheme, text))
+    """Learn the secrets among these settings or environment variables, told by their names."""
+    without_secrets(settings)
 
 
 def without_known_secrets(text: str) -> str:
-    """Remove the secrets that a setting held; it changes nothing else, so markup stays whole."""
+    """Remove the remembered values; nothing else changes, so markup stays whole."""
     for secret in sorted(_known, key=len, reverse=True):
         text = text.replace(secret, REMOVED)
     return text
 
 
+def text_without_secrets(text: str, *, learn: bool = False) -> str:
+    """Remove remembered values, and what a text, a command or a URL gives to a secret's name."""
+    text = _URL.sub(_clean_url, without_known_secrets(text))
+    pieces: list[str] = []
+    end = 0
+    for named in _NAME.finditer(text):
+        name, sign = named["name"], named["sign"]
+        header = sign[0] == ":" and ("-" in name or name.lower() == "authorization")
+        gives = header or sign.strip(" :") or name.startswith("--")
+        if named.start() < end or not gives or not _is_secret(name.rpartition(".")[2], "x"):
+            continue
+        value = (_LINE if header else _VALUE).match(text, named.end())
+        placeholder = value and sign == " " and value[0].isalpha() and value[0].isupper()
+        if value and _is_secret(name, value["given"]) and not placeholder:
+            if learn:
+                _remember(value["given"])
+            pieces += (text[end : value.start("given")], REMOVED)
+            end = value.end("given")
+    return _PLACE.sub(REMOVED, "".join((*pieces, text[end:])))
+
+
+def header_without_secret(header: str) -> str:
+    """Remove the value of an HTTP header, `Name: value`, if it is a secret."""
+    name, _, value = header.partition(":")
+    return f"{name}: {_masked(name, value.strip(), by_name=True)}"
+
+
+def without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without secrets, at any depth, and remember these."""
+    return _masked("", settings, by_name=True)
+
+
 def texts_without_secrets(value: Any) -> Any:
-    """Clean every text in a JSON value.
-
-    The names in it tell no secret, but those of a tool's arguments, and what was spoken.
-    """
-    if isinstance(value, str):
-        return text_without_secrets(value)
-    if isinstance(value, Mapping):
-        named = cast("Mapping[str, Any]", value)
-        return {key: _named_text(key, item) for key, item in named.items()}
-    if isinstance(value, list | tuple):
-        items = [texts_without_secrets(item) for item in cast("Sequence[Any]", value)]
-        return tuple(items) if isinstance(value, tuple) else items
-    return value
+    """Clean every text and every name in a JSON value; a tool's arguments are settings."""
+    return _masked("", value, by_name=False)
 
 
-def _named_text(key: str, value: Any) -> Any:
-    if key in _SPOKEN and isinstance(value, str):
-        return spoken_without_secrets(value)
-    if key == "arguments" and isinstance(value, Mapping):
-        return without_secrets(cast("Mapping[str, Any]", value))
-    return texts_without_secrets(value)
-
-
-def _without_secrets(key: str, value: Any) -> Any:
-    if value is not None and not isinstance(value, bool) and _is_secret(key, value):
+def _masked(name: str, value: Any, *, by_name: bool) -> Any:
+    if by_name and value is not None and not isinstance(value, bool) and _is_secret(name, value):
         _remember(value)
         return REMOVED
     if isinstance(value, Mapping):
-        return without_secrets(cast("Mapping[str, Any]", value))
+        named = cast("Mapping[str, Any]", value)
+        return {
+            text_without_secrets(key): _masked(key, inner, by_name=by_name or key == _CALLED)
+            for key, inner in named.items()
+        }
     if isinstance(value, list | tuple):
-        return _arguments(cast("Sequence[Any]", value))
-    if not isinstance(value, str):
-        return value
-    for found in _assigned(value):
-        _remember(found["given"])
-    return text_without_secrets(value)
-
-
-def _arguments(values: Sequence[Any]) -> list[Any]:
-    """A list, in which an argument or a header's name may tell that the next value is a secret."""
-    cleaned: list[Any] = []
-    name = ""
-    for value in values:
-        is_name = isinstance(value, str) and (value.startswith("-") or len(values) == 2)
-        cleaned.append(_without_secrets("" if is_name and value[0:1] == "-" else name, value))
-        name = value.lstrip("-") if is_name and "=" not in value else ""
-    return cleaned
+        # An argument, or the first of a pair, may name the next one.
+        items = cast("list[Any] | tuple[Any, ...]", value)
+        names = [str(item) if len(items) == 2 or str(item)[:1] == "-" else "" for item in items]
+        before = zip(["", *names], items, strict=False)
+        return type(items)(_masked(flag, item, by_name=by_name) for flag, item in before)
+    return text_without_secrets(value, learn=by_name) if isinstance(value, str) else value
 
 
 def _remember(value: Any) -> None:
-    """Keep a secret in mind, unless it may be any word, a host's name or a path."""
+    """Remember what a secret's name was given, unless it may be any word, a host or a path."""
     if isinstance(value, Mapping):
         value = list(cast("Mapping[str, Any]", value).values())
     if isinstance(value, list | tuple):
-        for item in cast("Sequence[Any]", value):
-            _remember(item)
-    if not isinstance(value, str):
-        return
-    secret = value.strip().rpartition(" ")[2]
-    if "://" in secret:
-        text_without_secrets(secret)  # learns what is in it
-    elif _is_its_own_kind(secret):
-        _known.update((secret, quote(secret, safe="")))
+        for inner in cast("list[Any]", value):
+            _remember(inner)
+    for word in re.split(r"[\s;,]+", value) if isinstance(value, str) else ():
+        if len(word) >= 8 and _OWN_KIND.search(word) and not _HOST_OR_PATH.fullmatch(word):
+            remember(word)
 
 
-def _is_secret(key: str, value: Any) -> bool:
+def _is_secret(name: str, value: Any) -> bool:
     """Tell by the name, of which the words may be in snake_case, kebab-case or camelCase."""
-    if isinstance(value, str) and (value.lower() in _NO_VALUES or _VARIABLE.fullmatch(value)):
+    words = re.findall(r"[a-z]+", re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower())
+    if _NONE.fullmatch(str(value)) or words in (["key"], ["keys"]) or words[-1:] == ["env"]:
         return False
-    words = re.findall(r"[a-z]+", re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", key).lower())
-    if words[-1:] == ["env"] and re.fullmatch(r"[A-Z][A-Z0-9_]*", str(value)):
-        return False  # the name of an environment variable
-    named = set(words)
-    if named & _SECRET_WORDS:
-        return True
-    if isinstance(value, int | float) or (isinstance(value, str) and _is_number(value)):
-        return False
-    if words in (["key"], ["keys"]):  # of a table, a song or a lock
-        return isinstance(value, str) and _looks_random(value)
-    return bool(named & _MAYBE_SECRET_WORDS) or any(word.endswith(_SECRET_ENDS) for word in words)
+    number = re.fullmatch(r"[-+\d.]+(?:e[-+]?\d+)?(?:ms|s)?", str(value)) is not None
+    ends = any(word.endswith(("apikey", "password", "secret", "token")) for word in words)
+    return bool(_WORDS & {*words}) or (not number and (ends or bool(_MAYBE & {*words})))
 
 
-def _last(name: str) -> str:
-    """The setting's own name, without those of its tables."""
-    return name.rpartition(".")[2]
+def _clean_url(found: re.Match[str]) -> str:
+    """Remove the user and the secret parameters."""
+    if user := _USER.search(found[0]):
+        _remember(unquote_plus(user[0][:-1].rpartition(":")[2]))
+    return _PARAMETER.sub(_clean_parameter, _USER.sub("", found[0]))
 
 
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[-+]?[\d.]+(?:[eE][-+]?\d+)?(?:ms|s)?", text) is not None
-
-
-def _looks_random(text: str) -> bool:
-    return len(text) >= 8 and " " not in text and bool(re.search(r"\d", text))
-
-
-def _is_no_word(text: str) -> bool:
-    """Whether a text is rather a secret than a word of a sentence."""
-    return len(text) >= 16 or "=" in text or (len(text) >= 6 and bool(re.search(r"\d", text)))
-
-
-def _is_its_own_kind(text: str) -> bool:
-    """Whether a text is so long and mixed that nothing else that is stored is likely to hold it."""
-    if len(text) < 8 or text.startswith(("/", "./", "../", "~")) or _HOST.fullmatch(text):
-        return False
-    pieces = re.split(r"[^A-Za-z0-9]", text)
-    return any(
-        (len(p) >= 6 and _MIXED.search(p)) or (len(p) >= 16 and not p.isdigit()) for p in pieces
-    )
-
-
-def _assigned(text: str, *, spoken: bool = False) -> Iterator[re.Match[str]]:
-    """Each value in a text that stands behind a secret's name.
-
-    A value behind another name is searched itself: `error: password=…`.
-    """
-    end = 0
-    for named in _NAME.finditer(text):
-        # The value is looked at only behind such a name, for a time that is linear in the text.
-        name = _last(named["name"])
-        if named.start() < end or not _is_secret(name, "a1b2c3d4"):
-            continue
-        if (found := _VALUE.match(text, named.end())) is None:
-            continue
-        if _gives_away(name, named["equals"], found) and not (
-            spoken and not _is_its_own_kind(found["given"])
-        ):
-            yield found
-        elif len(found["given"]) < _MOST_NESTED:
-            continue
-        end = found.end()
-
-
-def _gives_away(name: str, equals: str, found: re.Match[str]) -> bool:
-    given = found["given"]
-    if REMOVED in given or not _is_secret(name, given):
-        return False
-    # In prose, `unexpected token: end` and `your secret: rainbow` give nothing away.
-    prose = ":" in equals and not found["opening"]
-    return not prose or _is_no_word(given)
-
-
-def _without_assigned(text: str, *, spoken: bool = False) -> str:
-    pieces: list[str] = []
-    end = 0
-    for found in _assigned(text, spoken=spoken):
-        pieces += (text[end : found.start("given")], REMOVED)
-        end = found.end()
-    return "".join((*pieces, text[end:]))
-
-
-def _clean_header(found: re.Match[str], told: Callable[[str], bool] | None = None) -> str:
-    given = found[3].strip()
-    if told is None and found[1].lower().endswith("cookie"):
-        told = _is_no_word
-    if _VARIABLE_IN_HEADER.fullmatch(given) and found.string.startswith("}", found.end()):
-        return found.group()
-    if given == REMOVED or (told and not any(map(told, _VALUES.split(given)))):
-        return found.group()  # "Cookie: chocolate chip, two dozen"
-    return f"{found[1]}{found[2]}{REMOVED}"
-
-
-def _clean_flag(found: re.Match[str]) -> str:
-    name, space, value = found.groups()
-    # `--token TOKEN` and `use --token to …` are help.
-    if value.isalpha() and (value.isupper() or len(value) < 6):
-        return found.group()
-    return f"{name}{space}{REMOVED}" if _is_secret(_last(name), value) else found.group()
-
-
-def _clean_scheme(found: re.Match[str]) -> str:
-    plain = found[2].isalpha() and (found[1].lower() == "basic" or len(found[2]) < 16)
-    return found.group() if plain else f"{found[1]} {REMOVED}"
-
-
-def _clean_url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        query = parse_qsl(parts.query, keep_blank_values=True)
-        fragment = parse_qsl(parts.fragment, keep_blank_values=True)
-    except ValueError:
-        return REMOVED
-    user, _, host = parts.netloc.rpartition("@")
-    password = user.rpartition(":")[2]
-    if _VARIABLE.fullmatch(password):
-        user, host = "", parts.netloc
-    _remember(unquote(password))
-    path = _PATH_TOKEN.sub(_clean_path, parts.path)
-    signed = any(_signs(key, value) for key, value in (*query, *fragment))
-    if not user and not signed and path == parts.path:
-        return url
-    named = bool(fragment) and any(_signs(key, value) for key, value in fragment)
-    return urlunsplit(
-        parts._replace(
-            netloc=host,
-            path=path,
-            query=_cleaned(query),
-            fragment=_cleaned(fragment) if named else parts.fragment,
-        )
-    )
-
-
-def _clean_path(found: re.Match[str]) -> str:
-    segment = unquote(found[0])
-    if not _is_its_own_kind(segment):
-        return found[0]  # a path like any other, as /twilio/media
-    _remember(segment)
-    return REMOVED
-
-
-def _signs(key: str, value: str) -> bool:
-    if _VARIABLE.fullmatch(value):
-        return False
-    words = set(re.findall(r"[a-z]+", key.lower()))
-    maybe = words & (_SIGNING_WORDS | _MAYBE_SECRET_WORDS) and value
-    return bool(maybe) or _is_secret(key, value)
-
-
-def _cleaned(pairs: Sequence[tuple[str, str]]) -> str:
-    for key, value in pairs:
-        if _signs(key, value):
-            _remember(value)
-    return "&".join(
-        f"{quote(key)}={REMOVED if _signs(key, value) else quote(value, safe='/${}')}"
-        for key, value in pairs
-    )
+def _clean_parameter(found: re.Match[str]) -> str:
+    name, value = map(unquote_plus, found.groups())
+    if _NONE.fullmatch(value) or not (name.lower() in _IN_URLS or _is_secret(name, value)):
+        return found[0]
+    _remember(value)
+    return f"{found[1]}={REMOVED}"

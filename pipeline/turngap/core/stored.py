@@ -10,7 +10,6 @@ from turngap.core.events import ToolCall
 from turngap.core.labels import MOST_LABEL
 from turngap.core.secrets import (
     header_without_secret,
-    spoken_without_secrets,
     text_without_secrets,
     texts_without_secrets,
     without_secrets,
@@ -26,9 +25,7 @@ Header = Annotated[
     str, AfterValidator(header_without_secret), PlainSerializer(header_without_secret)
 ]
 Said = Annotated[str, AfterValidator(text_without_secrets), PlainSerializer(text_without_secrets)]
-Spoken = Annotated[
-    str, AfterValidator(spoken_without_secrets), PlainSerializer(spoken_without_secrets)
-]
+Counts = Annotated[dict[str, float], AfterValidator(texts_without_secrets)]
 Events = Annotated[tuple[dict[str, Any], ...], AfterValidator(texts_without_secrets)]
 
 Label = Annotated[

@@ -16,7 +16,7 @@ import psutil
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_MS, NS_PER_S
 from turngap.core.errors import AgentError, InputError
-from turngap.core.secrets import text_without_secrets
+from turngap.core.secrets import remember_arguments, text_without_secrets
 from turngap.core.untrusted import shown
 from turngap.play.process import child, ended, last_lines
 
@@ -159,6 +159,7 @@ def argv_of(command: str) -> list[str]:
         raise InputError(
             "start.empty", "--start names no command", hint='for example: --start "python bot.py"'
         )
+    remember_arguments(argv)
     if _OF_A_SHELL.search(_QUOTED.sub(_unquoted, command)):
         raise InputError(
             "start.shell",

@@ -138,6 +138,7 @@ def simulations() -> Iterator[tuple[str, Report]]:
             turngap.cli.app([*SIMULATED, "--out", folder], standalone_mode=False)
         (made,) = Path(folder).iterdir()
         fixed = {"machine": MACHINE, "started_utc": "2026-11-20T15:28:03+00:00", "wall_s": 2.5}
+        fixed |= {"commit": "7ae7a1d"}
         yield "two loads", simulation_report(read_simulation(made).model_copy(update=fixed))
 
 

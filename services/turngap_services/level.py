@@ -56,7 +56,7 @@ class Levelled:
         return _to_pcm(rest * self._gain)
 
     def _frames(self, pcm: Pcm) -> Pcm:
-        """The complete frames at the beginning of `pcm`, shape (frames, samples)."""
+        """Cut the complete frames from the beginning of `pcm`, shape (frames, samples)."""
         return pcm[: len(pcm) // self._frame * self._frame].reshape(-1, self._frame)
 
     def _follow(self, frames: Pcm) -> NDArray[np.float64]:

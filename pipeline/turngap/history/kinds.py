@@ -80,7 +80,7 @@ def _about_run(record: RunRecord) -> dict[str, Any]:
 
 
 def _check(folder: Path) -> Entry:
-    """A check, with the figures of its candidate."""
+    """Read a check, with the figures of its candidate."""
     record = read_document(folder / CHECK_FILE, CheckRecord, hint=_HINT)
     side = record.candidate
     if side.run is None:
@@ -175,7 +175,7 @@ def _curve(folder: Path) -> Entry:
 
 
 def _load(folder: Path) -> Entry:
-    """A load test, with the figures of its longest step at the level that it certified or held.
+    """Read a load test, with the figures of its longest step at the certified or held level.
 
     A certificate pools several steps: `turngap report` has that.
     """
@@ -214,7 +214,7 @@ def _load(folder: Path) -> Entry:
 
 
 def _decisive(record: LoadRecord) -> StepFigures | None:
-    """The step with the most turns at the level that is certified; without one, that was held."""
+    """Find the step with the most turns at the certified level, or else at the held one."""
     steps = [step for step in record.steps if step.void is None and step.turns]
     if record.certified and record.capacity is not None:
         steps = [step for step in steps if step.sessions == record.capacity.sessions]
@@ -235,7 +235,7 @@ def _held(record: LoadRecord, step: StepFigures | None) -> str:
 
 
 def _simulation(folder: Path) -> Entry:
-    """A simulation, with the figures of the most calls that it says are held."""
+    """Read a simulation, with the figures of the most calls that are held."""
     record = read_document(folder / SIMULATION_FILE, SimulationRecord, hint=_HINT)
     figures: dict[str, Any] = {}
     verdict = ""

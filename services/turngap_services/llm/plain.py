@@ -52,7 +52,7 @@ def plain_settings(
     max_tokens: int | None = None,
     seed: int | None = None,
 ) -> LLMSettings:
-    """The settings of a model that knows no others; pipecat wants every field named."""
+    """Build the settings of a model that knows no others; pipecat needs every field."""
     return LLMSettings(
         model=model,
         system_instruction=None,

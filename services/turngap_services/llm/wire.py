@@ -40,7 +40,7 @@ class Asking:
 
     @property
     def correct_address(self) -> str:
-        """How each command takes the right address."""
+        """Say how each command takes the correct address."""
         return (
             f"correct the address: --set llm.base_url={self.base_url} "
             f"(compare and judge: --llm NAME,base_url={self.base_url})"

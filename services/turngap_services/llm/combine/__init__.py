@@ -36,7 +36,7 @@ class CombinedSettings(BackendSettings):
         return []
 
     def callers(self) -> list[Named]:
-        """The parts that have to call tools for the combined model to call any."""
+        """List the parts that have to call tools for the combined model to call any."""
         return self.named()
 
     def prices(self) -> list[Price | None]:
@@ -57,7 +57,7 @@ class CombinedSettings(BackendSettings):
         return spec, spec.settings({**library, **settings})
 
     def why_no_tools(self) -> str | None:
-        """The part that keeps the combined model from calling tools, or None."""
+        """Name the part that keeps the combined model from calling tools; None if there is none."""
         for spec, own in map(self._found, self.callers()):
             if spec.why_no_tools(own) is not None:
                 return f"its part {spec.name!r} calls none"

@@ -58,7 +58,7 @@ def create(settings: LocalSettings, clock: Clock) -> "LLMService[Any]":
 
 
 def _toolless(settings: LocalSettings) -> str | None:
-    """Why it calls no tools: no server runs here, and the project's own model knows none."""
+    """Return why it calls no tools: without a server the project's own model knows none."""
     from turngap_services.llm.local.session import chosen
 
     found = chosen(settings)

@@ -133,7 +133,7 @@ class SmallModel:
 
     @cached_property
     def begins_in_thought(self) -> bool:
-        """Whether the chat template begins the reply within a thought."""
+        """Return whether the chat template begins the reply within a thought."""
         try:
             return ends_within_thought(self._text([{"role": "user", "content": "hello"}]))
         except AgentError:

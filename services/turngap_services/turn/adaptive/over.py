@@ -51,7 +51,7 @@ class Evidence:
 
     @property
     def ending(self) -> Ending:
-        """What the end of the words looks like."""
+        """Classify the end of the words."""
         return ending_of(list(self.words))
 
     def features(self) -> dict[str, float]:

@@ -329,7 +329,6 @@ def pytester_match(text: str, pattern: str) -> None:
     [
         (["--turngap-rounds=0"], "--turngap-rounds: '0': expected a number from 1 on"),
         (["--turngap-rounds=many"], "'many': expected a number"),
-        (["--turngap-save=../main"], "'../main' is no name of a baseline"),
         (["--turngap-inconclusive=pass"], "invalid choice: 'pass'"),
         (["-o", "turngap_inconclusive=pass"], "turngap_inconclusive is 'pass': expected fail or"),
         (["--turngap-starved-ms=0"], "--turngap-starved-ms: '0': expected a number of ms from 1"),
@@ -346,9 +345,6 @@ def test_a_wrong_option_ends_pytest_at_once(inner: Inner, arguments: list[str], 
 def test_the_help_and_the_markers_are_there(inner: Inner) -> None:
     shown = text_of(inner("", "--help"))
     for option in (
-        "save",
-        "compare",
-        "baselines",
         "out",
         "rounds",
         "agent",
@@ -357,7 +353,7 @@ def test_the_help_and_the_markers_are_there(inner: Inner) -> None:
         "starved-ms",
     ):
         assert f"--turngap-{option}" in shown
-    for ini in ("out", "baselines", "agent", "start", "inconclusive", "calibration", "starved_ms"):
+    for ini in ("out", "agent", "start", "inconclusive", "calibration", "starved_ms"):
         assert f"turngap_{ini} (string)" in shown
     assert "@pytest.mark.turngap(" in text_of(inner("", "--markers"))
 

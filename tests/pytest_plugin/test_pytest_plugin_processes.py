@@ -12,7 +12,7 @@ import soundfile
 from inner_runs import INI, PLAIN, Inner, Play, made_turns
 from virtual_agents import VirtualAgents
 
-from turngap.pytest_plugin.lock import lock_file
+from turngap.pytest_plugin.fixture import lock_file
 from turngap.testing.agent import Reply, Script
 
 pytest_plugins = ["pytester"]
@@ -64,7 +64,7 @@ def test_a_replay_holds_the_lock_of_this_machine(
 LOCKED = """
 import sys, time
 from pathlib import Path
-from turngap.pytest_plugin.lock import one_at_a_time
+from turngap.pytest_plugin.fixture import one_at_a_time
 lock, log = map(Path, sys.argv[1:])
 for _ in range(5):
     with one_at_a_time(lock), log.open("a") as out:
@@ -141,34 +141,6 @@ def patient(virtual_agents: VirtualAgents) -> str:
     """400 ms slower, all of it in deciding that the turn is over."""
     reply = Reply(delay_ms=600, speech_ms=100)
     return virtual_agents.url_of(Script(replies=(reply,), hold_ms=500))
-
-
-@pytest.mark.usefixtures("beeps")
-def test_a_regression_is_caught_and_named(
-    pytester: pytest.Pytester, quick: str, patient: str
-) -> None:
-    pytester.makepyfile(
-        test_latency="""
-import pytest
-
-@pytest.mark.turngap(library="library", calibration=0, repeat=12, budget_ms=3000)
-def test_agent(turngap):
-    run = turngap.replay()
-    run.assert_hit_rate(0.9)
-    run.assert_gap(p50_ms=2000)
-"""
-    )
-    saved = pytester.runpytest_inprocess(f"--turngap-agent={quick}", "--turngap-save=main")
-    saved.assert_outcomes(passed=1)
-    result = pytester.runpytest_inprocess(f"--turngap-agent={patient}", "--turngap-compare=main")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "worse than main in gap p50; stage that moved: endpoint +400 ms (n=12)*",
-            "gap p50: regressed, +400 ms *",
-            "* beep · turn 1*",
-        ]
-    )
 
 
 @pytest.mark.usefixtures("beeps")

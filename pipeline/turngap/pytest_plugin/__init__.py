@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from turngap.core.errors import InconclusiveError, LatencyError, TurngapError
-from turngap.pytest_plugin.options import Options, add_options
-from turngap.pytest_plugin.repository import header
+from turngap.core.errors import InconclusiveError, LatencyError
+from turngap.pytest_plugin.options import Options, add_options, header
 from turngap.pytest_plugin.rows import INCONCLUSIVE, ROWS, write_rows
 
 if TYPE_CHECKING:
@@ -96,21 +95,10 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """After a test that passed: compare its runs with their baseline, and save them as one."""
+    """Skip a test that is inconclusive, where that was asked for."""
     __tracebackhide__ = True
     with _skipping(item):
         yield
-        measuring = item.stash.get(_MEASURING, None)
-        if measuring is None:
-            return
-        try:
-            measuring.conclude()
-        except (LatencyError, TurngapError) as e:
-            if isinstance(e, InconclusiveError) and _skips(item):
-                raise
-            # No line of the test is to blame, so none is shown.
-            text = "\n".join((str(e), *getattr(e, "__notes__", ())))
-            raise pytest.fail.Exception(text, pytrace=False) from None
 
 
 @contextmanager
@@ -120,13 +108,9 @@ def _skipping(item: pytest.Item) -> Iterator[None]:
     try:
         yield
     except InconclusiveError as e:
-        if _skips(item):
+        if item.config.stash[_OPTIONS].skip_inconclusive:
             raise pytest.skip.Exception(f"{INCONCLUSIVE}{e}") from None
         raise
-
-
-def _skips(item: pytest.Item) -> bool:
-    return item.config.stash[_OPTIONS].skip_inconclusive
 
 
 @pytest.hookimpl(wrapper=True)

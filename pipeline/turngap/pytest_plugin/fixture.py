@@ -1,7 +1,11 @@
-"""The fixture `turngap`: plays from within a test, and concludes when the test has passed."""
+"""The fixture `turngap`: plays from within a test, one replay at a time on this machine."""
 
 import inspect
-from collections.abc import Callable, Mapping
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,12 +13,11 @@ import pytest
 
 from turngap import _api
 from turngap.core.errors import InconclusiveError, InputError, LatencyError, TurngapError
-from turngap.pytest_plugin.compared import Comparison, baseline_file, compare, invalid, save
-from turngap.pytest_plugin.heard import heard
-from turngap.pytest_plugin.lock import one_at_a_time
+from turngap.defaults.file import read_defaults
+from turngap.defaults.keys import REPLACED
+from turngap.pytest_plugin.compared import Comparison, invalid
 from turngap.pytest_plugin.measured import MeasuredRun
 from turngap.pytest_plugin.options import DEFAULTS, Options
-from turngap.pytest_plugin.repository import said
 from turngap.pytest_plugin.rows import INCONCLUSIVE, Row
 from turngap.pytest_plugin.watched import Watched
 from turngap.report import words
@@ -24,6 +27,17 @@ Result = TypeVar("Result")
 
 # What the plugin itself sets of a call.
 _OURS = {"out", "settings", "on_turn"}
+
+
+# What is called otherwise in Python than on the command line.
+_IN_PYTHON = {
+    "set_": "sets",
+    "header": "headers",
+    "subprotocol": "subprotocols",
+    "against_set": "against_sets",
+    "against_header": "against_headers",
+    "budget": "budgets",
+}
 
 
 class Turngap:
@@ -52,8 +66,6 @@ class Turngap:
         self.checks: list[Comparison] = []
         self._refused: list[MeasuredRun] = []
         self._warnings: list[str] = []
-        self._beside: str | None = None
-        self._conclusion: Exception | None = None
 
     def replay(self, agent: str | None = None, **settings: Any) -> MeasuredRun:
         """Play scenarios against an agent, as `turngap.replay` does, and keep the run.
@@ -122,9 +134,9 @@ class Turngap:
         chosen: dict[str, Any] = {}
         for layer in (in_options, known, {"agent": agent}, given):
             chosen |= {name: value for name, value in layer.items() if value is not None}
-        chosen = {**DEFAULTS, **said(command, chosen, allowed), **chosen}
+        chosen = {**DEFAULTS, **_in_the_file(command, chosen, allowed), **chosen}
         try:
-            with one_at_a_time(), heard(self._warnings):
+            with one_at_a_time(), _warnings_kept(self._warnings):
                 watched = Watched(self._write, command, chosen)
                 return play(**chosen, out=self._folder(), on_turn=watched.count, **ours)
         except TurngapError as e:
@@ -134,47 +146,19 @@ class Turngap:
             # What happened within turngap is not for the reader of a test's failure.
             raise e.with_traceback(None) from None
 
-    def conclude(self) -> None:
-        """After a test that passed: compare its runs with their baseline, then save them as one.
-
-        Raises:
-            LatencyError: as `compare`.
-            InconclusiveError: likewise.
-            InputError: a baseline cannot be written.
-        """
-        try:
-            if name := self._options.compare:
-                for run, file in self._files(name):
-                    compare(run, file, name)
-                    self._beside = name
-            if name := self._options.save:
-                for run, file in self._files(name):
-                    save(run, file)
-        except (LatencyError, TurngapError) as e:
-            self._conclusion = e
-            raise
-
     def rows(self, outcome: str, error: BaseException | None) -> list[Row]:
         """Build a row for each run, in words, once the test has ended."""
-        verdict = _verdict(outcome, error if outcome == "skipped" else self._conclusion or error)
-        rows = [self._row(run, self._with_remarks(verdict, run.asserted)) for run in self.runs]
+        verdict = _verdict(outcome, error)
+        rows = [self._row(run, _with_remark(verdict, run.asserted)) for run in self.runs]
         rows += [self._row(run, verdict) for run in self._refused]
         for comparison in self.checks:
             asserted = comparison.asserted or comparison.run.asserted
-            remarks = self._with_remarks(verdict, asserted)
+            remarks = _with_remark(verdict, asserted)
             shown = f"{remarks} (check: {comparison.verdict.replace('_', ' ')})"
             rows.append(self._row(comparison.run, shown, comparison.path))
         if rows:
             rows[-1]["warnings"] = self._warnings
         return rows
-
-    def _with_remarks(self, verdict: str, asserted: bool) -> str:
-        if verdict != "passed":
-            return verdict
-        remarks = [] if asserted or self._beside else ["nothing asserted"]
-        remarks += [f"not slower than {self._beside}"] if self._beside else []
-        remarks += [f"saved as {self._options.save}"] if self._options.save else []
-        return ", ".join([verdict, *remarks])
 
     def _row(self, run: MeasuredRun, verdict: str, folder: Path | None = None) -> Row:
         figure, _ = words.hit_rate_words(run.hit_rate)
@@ -194,17 +178,69 @@ class Turngap:
             warnings=[],
         )
 
-    def _files(self, name: str) -> list[tuple[MeasuredRun, Path]]:
-        folder = self._options.baselines
-        return [
-            (run, baseline_file(folder, name, self._nodeid, number))
-            for number, run in enumerate(self.runs, start=1)
-        ]
-
 
 def keywords(play: Callable[..., Any]) -> list[str]:
     """List the keywords of `turngap.replay` or `turngap.check` that a test may use."""
     return [name for name in inspect.signature(play).parameters if name not in _OURS]
+
+
+def lock_file() -> Path:
+    """Return the file of this user that all replays on this machine lock."""
+    return Path(tempfile.gettempdir()) / f"turngap-{os.getuid()}.lock"
+
+
+@contextmanager
+def one_at_a_time(file: Path | None = None) -> Iterator[None]:
+    """Wait for the lock of all replays on this machine and hold it: two would disturb each other.
+
+    Under xdist, or with two terminals, each waits here for its turn.
+    It is the kernel's, not the file's existence: a process that dies gives it back.
+    """
+    # Not at the top: this module is imported on every platform that runs pytest.
+    import fcntl
+
+    # Not through a link: the temporary folder is everybody's.
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(file or lock_file(), flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _warnings_kept(warnings: list[str]) -> Iterator[None]:
+    """Add what turngap's logger warns of meanwhile, as of telemetry that could not be sent."""
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            warnings.append(record.getMessage())
+
+    logger, handler = logging.getLogger("turngap"), Keep(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _in_the_file(command: str, given: Collection[str], allowed: Collection[str]) -> dict[str, Any]:
+    """Return the keywords that the file has for a call, without those that `given` replaces.
+
+    Raises:
+        InputError: the file cannot be used.
+    """
+    defaults = read_defaults()
+    if defaults is None:
+        return {}
+    left_out = {name for by in given for name in REPLACED.get(by, ())}
+    called = {
+        _IN_PYTHON.get(name, name): value
+        for name, value in defaults.of(command).items()
+        if name not in left_out
+    }
+    return {name: value for name, value in called.items() if name in allowed}
 
 
 def _marker_settings(marker: pytest.Mark | None) -> dict[str, Any]:
@@ -246,3 +282,7 @@ def _verdict(outcome: str, error: BaseException | None) -> str:
         case pytest.skip.Exception() if str(error).startswith(INCONCLUSIVE):
             return "inconclusive, skipped"
     return outcome
+
+
+def _with_remark(verdict: str, asserted: bool) -> str:
+    return verdict if verdict != "passed" or asserted else "passed, nothing asserted"

@@ -1,6 +1,5 @@
 """`--turngap-…` on pytest's command line, and the ini options behind them."""
 
-import re
 from argparse import ArgumentTypeError
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +9,12 @@ import pytest
 
 from turngap.core.budget import MAX_STARVED_MS, STARVED_MS
 from turngap.core.errors import InputError
+from turngap.core.secrets import text_without_secrets
+from turngap.core.untrusted import harmless
 
 INCONCLUSIVE = ("fail", "skip")
 # What holds where neither a test, nor an option, nor the repository's file says otherwise.
 DEFAULTS: dict[str, Any] = {"agent": "embedded", "calibration": 8, "starved_ms": STARVED_MS}
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,6 @@ class Options:
 
     Attributes:
         out: where runs are kept; None: in pytest's temporary folder, which it clears by and by.
-        baselines: the folder of the named baselines.
-        save, compare: names of baselines, each a folder in `baselines` with a file a test.
         rounds: how often everything is played, whatever the tests say.
         agent: for tests that name none.
         start: the command that starts that agent; None: it runs already, or turngap starts it.
@@ -35,9 +33,6 @@ class Options:
     """
 
     out: Path | None
-    baselines: Path
-    save: str | None
-    compare: str | None
     rounds: int | None
     agent: str | None
     start: str | None
@@ -53,8 +48,8 @@ class Options:
         Raises:
             pytest.UsageError: an ini option has a value that it cannot have.
         """
-        out = _either(config, "out")
-        baselines = _either(config, "baselines") or ".turngap"
+        out, here = _either(config, "out"), config.invocation_params.dir
+        configured = config.getoption("turngap_out") is None
         inconclusive = _either(config, "inconclusive") or "fail"
         if inconclusive not in INCONCLUSIVE:
             raise pytest.UsageError(
@@ -68,10 +63,7 @@ class Options:
             )
         return cls(
             # What is typed is meant from here; what is configured, from the project's root.
-            out=None if out is None else _placed(config, "out", out),
-            baselines=_placed(config, "baselines", baselines),
-            save=config.getoption("turngap_save"),
-            compare=config.getoption("turngap_compare"),
+            out=None if out is None else (config.rootpath if configured else here) / out,
             rounds=config.getoption("turngap_rounds"),
             agent=_either(config, "agent"),
             start=_either(config, "start"),
@@ -105,20 +97,6 @@ def _collector(config: pytest.Config) -> str | None:
     return url
 
 
-def _placed(config: pytest.Config, name: str, value: str) -> Path:
-    typed = config.getoption(f"turngap_{name}") is not None
-    return (config.invocation_params.dir if typed else config.rootpath) / value
-
-
-def _plain_name(text: str) -> str:
-    if not _PLAIN_NAME.fullmatch(text):
-        raise ArgumentTypeError(
-            f"{text!r} is no name of a baseline: expected letters, digits, '.', '_' and '-', "
-            "for example main"
-        )
-    return text
-
-
 def _at_least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r}: expected a number from 1 on")
@@ -139,18 +117,6 @@ _STARVED = (
     "How late the caller may be before a turn counts as starved; every gap may be off by as much."
 )
 _OPTIONS: dict[str, dict[str, Any]] = {
-    "save": {
-        "metavar": "NAME",
-        "type": _plain_name,
-        "help": "Store the runs of each test that passes as its baseline NAME, in one file a test.",
-    },
-    "compare": {
-        "metavar": "NAME",
-        "type": _plain_name,
-        "help": "Fail each test whose runs are slower than its baseline NAME. A baseline that is "
-        "missing, of another machine or too small to tell is inconclusive, never a pass.",
-    },
-    "baselines": {"metavar": "DIR", "help": "Folder of the named baselines; default .turngap."},
     "out": {
         "metavar": "DIR",
         "help": "Folder for the runs, with recordings and report.html; default: pytest's temporary "
@@ -185,7 +151,6 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 _INI = {
     "out": ("Folder for the runs, from the root of the project (--turngap-out).", ""),
-    "baselines": ("Folder of the named baselines (--turngap-baselines).", ""),
     "agent": ("The agent of tests that name none (--turngap-agent).", ""),
     "start": ("The command that starts that agent (--turngap-start).", ""),
     "inconclusive": ("fail or skip (--turngap-inconclusive).", ""),
@@ -206,3 +171,21 @@ def add_options(parser: pytest.Parser) -> None:
         group.addoption(f"--turngap-{name}", dest=f"turngap_{name.replace('-', '_')}", **how)
     for name, (text, default) in _INI.items():
         parser.addini(f"turngap_{name}", text, default=default)
+
+
+def header() -> str | None:
+    """Return the line of pytest's header that names the file and the command in it; None without.
+
+    A file that cannot be used fails the tests that measure, and no others.
+    """
+    from turngap.defaults.file import read_defaults
+
+    try:
+        defaults = read_defaults()
+    except InputError as e:
+        return f"turngap: {harmless(e.message)}"
+    if defaults is None:
+        return None
+    start = defaults.of("replay").get("start")
+    starts = f"; it starts: {harmless(text_without_secrets(start))}" if start else ""
+    return f"turngap: defaults from {defaults.name}{starts}"

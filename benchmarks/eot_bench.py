@@ -4,7 +4,7 @@ The data set is `livekit/eot-bench-data` on the Hugging Face hub (real turns of 
 14 languages, CC BY 4.0): fetch the parquet files of a language where there is a network, then
 
     python benchmarks/eot_bench.py data/en/*.parquet --out eot-en
-    turngap turns --scenarios eot-en --agent ws://127.0.0.1:8765/ws
+    turngap turns eot-en --agent ws://127.0.0.1:8765/ws
 
 Each row is a turn with every silence of 100 ms or more; the last one is the turn's end, and those
 before it become its pauses. A row that cannot be played is left out and named. It takes pyarrow.

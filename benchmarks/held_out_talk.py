@@ -7,7 +7,7 @@ is the grammar's own. espeak-ng speaks, in voices by turns; the embedded agent's
 from these sentences alone.
 
     python benchmarks/held_out_talk.py held-out
-    turngap compare --scenarios held-out --set "pipeline.system_prompt=$(< held-out/prompt.txt)" \
+    turngap compare held-out --set "pipeline.system_prompt=$(< held-out/prompt.txt)" \
       --llm teacher=small,model=teacher --llm student=small,model=student
 """
 

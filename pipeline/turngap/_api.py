@@ -38,7 +38,6 @@ async def replay(
     start: str | None = None,
     dialect: str = "",
     headers: Names = (),
-    subprotocols: Names = (),
     scenarios: Names | None = None,
     tag: str | None = None,
     repeat: int = 1,
@@ -77,15 +76,16 @@ async def replay(
             turngap finds it out.
         headers: HTTP headers to open that URL with, each `Name: value`. `${NAME}` in one, or in
             the URL, stands for an environment variable, so that no secret is stored.
-        subprotocols: WebSocket subprotocols to open it with, in place of the dialect's own.
-        scenarios: names in the library, or files; by default all of the library.
+            `Sec-WebSocket-Protocol: NAME` names a subprotocol, in place of the dialect's own.
+        scenarios: names in the library, files, or folders; by default all of the library.
         tag: play only scenarios with this tag.
         repeat: how often to play everything.
         budget_ms: replaces the budgets that the scenarios name.
         llm: another LLM backend for the stack.
         stt: another STT backend.
         tts: another TTS backend.
-        sets: settings of the stack, each `TABLE.KEY=VALUE`, for example `tts.speed_wpm=180`.
+        sets: settings of the stack, each `TABLE.KEY=VALUE`, for example `tts.speed_wpm=180`, or
+            `stt=NAME`, `seed=N` and `marks=false`, as `--set` takes them.
         seed: for engines that draw random numbers.
         marks: whether an agent that turngap starts reports its marks.
         phase_ms: shifts every turn on the agent's 32 ms grid.
@@ -122,16 +122,16 @@ async def replay(
     _number("budget_ms", budget_ms, 1, MAX_MS)
     _number("greeting_ms", greeting_ms, 0, MAX_MS)
     plan = ReplayPlan.of(
-        AgentChoice(
+        AgentChoice.of(
             str(agent),
-            {"llm": llm, "stt": stt, "tts": tts},
             _names(sets),
-            seed,
-            marks,
+            llm,
+            backends={"stt": stt, "tts": tts},
+            seed=seed,
+            traced=marks,
             start=start,
             dialect=dialect,
             headers=_names(headers),
-            subprotocols=_names(subprotocols),
         ),
         _names(scenarios or ()),
         tag,
@@ -166,7 +166,6 @@ async def check(  # noqa: D417
     start_against: str | None = None,
     dialect: str = "",
     headers: Names = (),
-    subprotocols: Names = (),
     against_dialect: str = "",
     against_headers: Names = (),
     against_sets: Names = (),
@@ -209,7 +208,7 @@ async def check(  # noqa: D417
         against: the reference, which is played in turns with the candidate; the folder of another
             checkout of turngap will do as well.
         start, start_against: commands that start the agents of these URLs, as in `replay`.
-        dialect, headers, subprotocols: how the agent's URL is spoken to, as in `replay`.
+        dialect, headers: how the agent's URL is spoken to, as in `replay`.
         against_dialect, against_headers: the same of the reference's URL; by default the agent's
             dialect, and its headers where the scheme and the host of both URLs are the same.
         against_sets: settings of the reference, as `sets`.
@@ -247,15 +246,15 @@ async def check(  # noqa: D417
     _number("calibration", calibration, 0, whole=True)
     _number("rounds", rounds, 1, whole=True)
     plan = CheckPlan.of(
-        AgentChoice(
+        AgentChoice.of(
             str(agent),
-            {"llm": llm, "stt": stt, "tts": tts},
             _names(sets),
-            seed,
+            llm,
+            backends={"stt": stt, "tts": tts},
+            seed=seed,
             start=start,
             dialect=dialect,
             headers=_names(headers),
-            subprotocols=_names(subprotocols),
         ),
         _names(scenarios or ()),
         tag,
@@ -356,7 +355,7 @@ async def compare(  # noqa: D417
     _number("starved_ms", starved_ms, 1, MAX_STARVED_MS)
     _number("budget_ms", budget_ms, 1, MAX_MS)
     plan = ComparePlan.of(
-        AgentChoice(str(agent), {"stt": stt, "tts": tts}, _names(sets), seed),
+        AgentChoice.of(str(agent), _names(sets), backends={"stt": stt, "tts": tts}, seed=seed),
         llms,
         _names(scenarios or ()),
         tag,
@@ -387,7 +386,6 @@ async def load(  # noqa: D417
     start: str | None = None,
     dialect: str = "",
     headers: Names = (),
-    subprotocols: Names = (),
     sessions: int | str | None = None,
     max_sessions: int | None = None,
     min_sessions: int | None = None,
@@ -443,7 +441,7 @@ async def load(  # noqa: D417
         on, ray_address: `"local"` or `"ray"`, and the cluster's address.
         seed: of the schedule, and for engines that draw random numbers.
         on_now: is told about once a second how it goes on, in another thread.
-        agent, start, dialect, headers, subprotocols, scenarios, tag, llm, stt: as in `replay`.
+        agent, start, dialect, headers, scenarios, tag, llm, stt: as in `replay`.
         tts, sets, greeting_ms, starved_ms, calibration, library, label, out, otlp: as in `replay`.
 
     Returns:
@@ -462,15 +460,15 @@ async def load(  # noqa: D417
     from turngap.telemetry.telemetry import telling
 
     plan = LoadPlan.of(
-        AgentChoice(
+        AgentChoice.of(
             str(agent),
-            {"llm": llm, "stt": stt, "tts": tts},
             _names(sets),
-            seed,
+            llm,
+            backends={"stt": stt, "tts": tts},
+            seed=seed,
             start=start,
             dialect=dialect,
             headers=_names(headers),
-            subprotocols=_names(subprotocols),
         ),
         _names(scenarios or ()),
         tag,

@@ -171,7 +171,7 @@ def test_tables_that_are_no_engine_are_set_too_and_checked(stack: Stack) -> None
 
 
 @pytest.mark.parametrize(
-    "assignment", ["", "llm", "llm=5", "llm.ttft_ms", "=5", ".x=5", "llm.=5", "name.x=5", "lm.x=5"]
+    "assignment", ["", "llm", "llm.ttft_ms", "=5", ".x=5", "llm.=5", "name.x=5", "lm.x=5"]
 )
 def test_an_assignment_that_is_none_is_refused(stack: Stack, assignment: str) -> None:
     with pytest.raises(InputError) as raised:

@@ -112,7 +112,10 @@ def test_a_key_goes_to_its_service_and_to_nobody_else(
     [
         Endpoint("wss://cloud.example/v1?access_token=short"),
         Endpoint("wss://cloud.example/v1?agent_id=1&conversation_signature=short"),
-        Endpoint("wss://cloud.example/v1", subprotocols=("realtime", "insecure-api-key.short")),
+        Endpoint(
+            "wss://cloud.example/v1",
+            headers=("Sec-WebSocket-Protocol: realtime, insecure-api-key.short",),
+        ),
         Endpoint("wss://cloud.example/v1", headers=("AUTHORIZATION: Bearer short",)),
     ],
 )
@@ -149,7 +152,7 @@ async def test_headers_and_subprotocols_arrive() -> None:
         got.append(request)
 
     async with server(answer, process) as url:
-        endpoint = Endpoint(url, "pipecat", ("X-Tenant: me",), ("one", "two"))
+        endpoint = Endpoint(url, "pipecat", ("X-Tenant: me", "sec-websocket-protocol: one, two"))
         async with endpoint.open(CLOCK):
             pass
     assert got[0].headers["X-Tenant"] == "me"

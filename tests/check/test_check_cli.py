@@ -143,12 +143,12 @@ def test_what_to_do_again_is_what_was_asked(
 def test_the_reference_and_the_commands_are_asked_for_again(plan: CheckPlan) -> None:
     new = AgentChoice(NEW, start="python bot.py --port 9", dialect="pipecat")
     old = AgentChoice(OLD, start="python old.py", headers=("X-Key: ${K}", "Authorization: abc123"))
-    again = command_of(replace(plan, rounds=5), new, old, ["a b.yaml"], Path("mine"))
+    again = command_of(replace(plan, rounds=5), new, old, ["a"], Path("mine"))
     assert again == (
-        f"turngap check 'a b.yaml' --agent {NEW} --dialect pipecat "
+        f"turngap check mine/a.yaml --agent {NEW} --dialect pipecat "
         f"--start 'python bot.py --port 9' --against {OLD} --start-against 'python old.py' "
         "--against-header 'X-Key: ${K}' --against-header 'Authorization: (removed)' "
-        "--scenarios mine --limit-p50-ms 30 --limit-p95-ms 100 --rounds 5 --calibration 0"
+        "--limit-p50-ms 30 --limit-p95-ms 100 --rounds 5 --calibration 0"
     )
 
 

@@ -32,7 +32,7 @@ COMMANDS = {
     "turns": (["turns", "FILE"], "talk.yaml"),
     "serve": (["serve", "--agent", "FILE"], "mine.toml"),
     "talk": (["talk", "--agent", "FILE"], "mine.toml"),
-    "scenarios": (["scenarios", "--scenarios", "FILE"], "talk.yaml"),
+    "scenarios": (["scenarios", "FILE"], "talk.yaml"),
 }
 # One for each of the readers that they share.
 READERS = (

@@ -56,7 +56,7 @@ def test_a_bad_scenario_is_refused_before_anything_is_played(
 ) -> None:
     file = library / "quick-questions.yaml"
     file.write_text(spoil(file.read_text(encoding="utf-8")), encoding="utf-8")
-    done = turngap_here(capsys, "replay", "--scenarios", library, "--out", tmp_path / "runs")
+    done = turngap_here(capsys, "replay", library, "--out", tmp_path / "runs")
     assert done.code == 2
     assert "quick-questions.yaml:" in done.err
     assert says in done.err
@@ -76,8 +76,12 @@ def test_a_bad_scenario_is_refused_before_anything_is_played(
         (["replay", "--llm", "nobody"], 2, "no llm backend named 'nobody'"),
         (["replay", "--set", "llm.nonsense=1"], 2, "allowed:"),
         (["replay", "--set", "nonsense"], 2, "TABLE.KEY=VALUE"),
+        (["replay", "--set", "stt=nobody"], 2, "no stt backend named 'nobody'"),
+        (["replay", "--set", "tts=espeek"], 2, "did you mean espeak?"),
+        (["replay", "--set", "seed=often"], 2, "expected a whole number"),
+        (["replay", "--set", "marks=0"], 2, "expected true or false"),
         (["replay", "--agent", "ws://127.0.0.1:9/ws", "--llm", "sim"], 2, "running agent"),
-        (["replay", "--agent", "ws://127.0.0.1:9/ws", "--no-marks"], 2, "running agent"),
+        (["replay", "--agent", "ws://127.0.0.1:9/ws", "--set", "marks=false"], 2, "running agent"),
         (["replay", "--agent", "http://127.0.0.1:9/"], 2, "not a WebSocket URL"),
         (["replay", "--agent", "http://127.0.0.1:9/"], 2, "did you mean ws://127.0.0.1:9/?"),
         (["replay", "--agent", "https://a.example/ws"], 2, "did you mean wss://a.example/ws?"),
@@ -149,7 +153,7 @@ def test_backends_and_scenarios_are_listed_as_json(capsys: Capsys) -> None:
 
 def test_a_folder_without_scenarios_says_so(tmp_path: Path, capsys: Capsys) -> None:
     for command in (("scenarios",), ("replay",)):
-        done = turngap_here(capsys, *command, "--scenarios", tmp_path)
+        done = turngap_here(capsys, *command, tmp_path)
         assert (done.code, done.out) == (2, "")
         assert f"no scenario in {tmp_path}: no *.yaml file" in done.err
         assert "docs/scenarios.md" in done.err

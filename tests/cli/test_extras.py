@@ -18,7 +18,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("talk --agent local", ["whisper", "piper"]),
         ("replay smart-home --agent=local --json", ["whisper", "piper"]),
-        ("replay --agent local --tts espeak", ["whisper"]),
+        ("replay --agent local --set tts=espeak", ["whisper"]),
         ("serve --agent gpu", ["whisper", "cuda", "piper"]),
         ("serve --agent gpu --set stt.device=cpu", ["whisper", "piper"]),
         ("replay --llm anthropic", ["anthropic"]),

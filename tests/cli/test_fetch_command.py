@@ -56,7 +56,7 @@ def test_an_agent_that_fetches_shows_it_and_not_within_its_own_document(
 ) -> None:
     hub.faults.corrupt = True
     done = turngap_here(
-        capsys, "replay", "--stt", "whisper", "--set", "stt.model=tiny.en", "--json"
+        capsys, "replay", "--set", "stt=whisper", "--set", "stt.model=tiny.en", "--json"
     )
     assert done.code == 4
     assert done.document()["error"]["kind"] == "weights.digest"

@@ -69,10 +69,10 @@ def test_an_option_of_several_commands_is_in_one_group() -> None:
     for command in COMMANDS.values():
         for group, option in groups(command):
             found.setdefault(option, set()).add(group)
-    # The settings and the seed of an agent are other things than those of a simulated fleet, the
+    # The settings of an agent are other things than those of a simulated fleet, the
     # most sessions that a server takes another than the most that a search tries, and processes
     # that serve others than those that simulate.
-    other_things = {"--set", "--seed", "--max-sessions", "--workers"}
+    other_things = {"--set", "--max-sessions", "--workers"}
     assert {option for option, g in found.items() if len(g) > 1} <= other_things
 
 
@@ -86,7 +86,7 @@ def test_simulate_has_a_dozen_flags_at_most_beside_those_that_say_where() -> Non
     [
         ("turngap replay coffee", "coffee-order"),
         ("turngap replay --agent emb", "embedded"),
-        ("turngap replay --stt pocket", "pocketsphinx"),
+        ("turngap judge --transcribe pocket", "pocketsphinx"),
         ("turngap compare --llm si", "sim"),
         ("turngap backends esp", "espeak"),
         ("turngap report 2026", "20260101T000000Z-replay"),

@@ -23,7 +23,7 @@ def test_paths_are_those_of_the_files_folder(
     (repository / ".git").mkdir()
     (repository / "src").mkdir()
     (repository / "turngap.toml").write_text(
-        'agent = "stacks/mine.toml"\nstart = "python bot.py"\nlibrary = "scenarios"\n'
+        'agent = "stacks/mine.toml"\nstart = "python bot.py"\n'
         'scenarios = ["coffee-order", "mine/one.yaml"]\nout = "measured"\n'
         '[check]\nbaseline = "base.json"\nagainst = "embedded"\n'
     )
@@ -33,7 +33,6 @@ def test_paths_are_those_of_the_files_folder(
     assert found.of("check") == {
         "agent": "../stacks/mine.toml",
         "start": """sh -c 'CDPATH= cd -- "$0" && exec "$@"' .. python bot.py""",
-        "library": "../scenarios",
         "scenarios": ["coffee-order", "../mine/one.yaml"],
         "out": "../measured",
         "baseline": "../base.json",

@@ -82,7 +82,6 @@ def test_a_check_needs_no_flags(
     asked = planned(monkeypatch, capsys)
     assert asked.choice == AgentChoice(
         "ws://127.0.0.1:9/ws",
-        {"llm": None, "stt": None, "tts": None},
         start="python bot.py",
         headers=("X-Key: ${MY_KEY}",),
     )
@@ -177,7 +176,7 @@ def test_a_key_in_the_file_is_not_shown(
         f'agent = "ws://a.invalid/"\nheader = "Authorization: Bearer {key}"\n[check]\n'
         "budget = { gap = 800 }\n"
     )
-    done = turngap_here(capsys, "check", "--scenarios", "no-such-folder")
+    done = turngap_here(capsys, "check", "no-such-folder")
     assert "turngap.toml adds" in done.err
     assert key not in done.err
 

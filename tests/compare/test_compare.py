@@ -83,7 +83,7 @@ def plan(tmp_path: Path, **changes: Any) -> ComparePlan:
     return ComparePlan(**(values | changes))
 
 
-TWO = ("quick-questions", "--llm", GOOD.backend, "--llm", QUICK.backend, "--scenarios", SCENARIOS)
+TWO = (SCENARIOS / "quick-questions.yaml", "--llm", GOOD.backend, "--llm", QUICK.backend)
 
 
 def markdown(record: ComparisonRecord) -> str:

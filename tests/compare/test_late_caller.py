@@ -214,7 +214,7 @@ def test_a_comparison_beside_a_burdened_caller_is_inconclusive_everywhere_and_ex
         lambda target: "second" if target.choice.backends["llm"] == "sim:full" else "first",
     )
     arguments: list[Any] = ["--llm", "first=sim", "--llm", "second=sim:full", "--rounds", "7"]
-    arguments += ["quick-questions", "--scenarios", SCENARIOS, "--starved-ms", "50"]
+    arguments += [str(SCENARIOS / "quick-questions.yaml"), "--starved-ms", "50"]
     done = turngap_here(capsys, "compare", "--out", tmp_path, *arguments)
     assert done.code == 3
     (folder,) = tmp_path.iterdir()

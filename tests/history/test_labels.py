@@ -16,7 +16,7 @@ from turngap.play.pieces import next_piece
 from turngap.store.folders import read_record
 from turngap.store.runs import Run
 
-PLAYED = ("quick-questions", "--scenarios", SCENARIOS, "--calibration", "0", "--out", "runs")
+PLAYED = (SCENARIOS / "quick-questions.yaml", "--calibration", "0", "--out", "runs")
 
 
 def labels() -> list[tuple[str, str]]:

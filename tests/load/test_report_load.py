@@ -16,7 +16,6 @@ from made_loads import (
     store_load,
 )
 
-from turngap.cli.next_steps import after_load
 from turngap.core.stats import Percentile
 from turngap.load import caveats, words
 from turngap.load.charts import charts
@@ -248,11 +247,3 @@ def test_nothing_that_an_agent_says_is_obeyed() -> None:
         assert not line.startswith("::error")
     ElementTree.fromstring(load_svg(record, EVIL))
     assert "</script>\u202e" not in page.render(load_report(record))
-
-
-# --- next -------------------------------------------------------------------------------------
-
-
-def test_after_a_failure_there_is_nothing_to_suggest() -> None:
-    assert after_load(CASES["interrupted"]) is None
-    assert after_load(make_load(SEARCH[:3], capacity=None, finished_utc=None)) is None

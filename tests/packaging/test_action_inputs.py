@@ -19,7 +19,6 @@ from made_checks import make_check
         (("agent",), {}, ["quick-questions"]),
         (("scenarios",), {}, []),
         (("tag",), {}, []),
-        (("library",), {}, []),
         ((), {"GATE_OPTIONS": "--tag pause"}, []),
         (("scenarios",), {"GATE_SCENARIOS": "cough"}, ["cough"]),
     ],

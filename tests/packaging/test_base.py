@@ -116,13 +116,13 @@ with pytest.MonkeyPatch.context() as patch:
 
 
 def test_somebodys_agent_is_measured_checked_and_reported(tmp_path: Path) -> None:
-    library = "--scenarios", str(SCENARIOS), "--calibration", "0"
-    replay = "replay", "quick-questions", "--agent", "{quick}", *library, "--json"
+    quick = str(SCENARIOS / "quick-questions.yaml")
+    replay = "replay", quick, "--agent", "{quick}", "--calibration", "0", "--json"
     done = base(PLAYED, *replay, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     gaps = [turn["gap_ms"] for turn in json.loads(done.stdout)["turns"]]
     assert gaps == pytest.approx([200.0] * 3, abs=5.0)
-    check = "check", "quick-questions", "--agent", "{quick}", "--against", "{slow}", *library
+    check = "check", quick, "--agent", "{quick}", "--against", "{slow}", "--calibration", "0"
     done = base(PLAYED, *check, "--json", cwd=tmp_path)
     assert done.stdout, done.stderr
     assert json.loads(done.stdout)["verdict"] in ("pass", "undecided")

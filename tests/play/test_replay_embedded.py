@@ -16,7 +16,7 @@ from turngap.core.stages import USUAL_MARKS
 pytestmark = pytest.mark.realtime
 
 # Quick speech: how long a reply lasts is not what is tested here.
-REPLAY = ("replay", "--seed", "3", "--set", "tts.speed_wpm=400", "--json")
+REPLAY = ("replay", "--set", "seed=3", "--set", "tts.speed_wpm=400", "--json")
 SHORT = (*REPLAY, "quick-questions", "--calibration", "0", "--out")
 
 

@@ -23,7 +23,7 @@ def run(
     """The run's folder and its turns."""
     out = tmp_path_factory.mktemp("runs")
     done = turngap(
-        *("replay", *PLAYED, "--llm", "small", "--tts", "piper", "--stt", "whisper"),
+        *("replay", *PLAYED, "--llm", "small", "--set", "tts=piper", "--set", "stt=whisper"),
         *("--set", f"stt.model={ROOT / 'models' / 'whisper'}"),
         *("--set", f"tts.voice={speaking_voice}"),
         # Starvation is not what is tested here.

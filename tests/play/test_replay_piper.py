@@ -12,7 +12,7 @@ def test_a_voice_that_cannot_be_fetched_is_one_line_and_exit_code_4(
     tmp_path: Path, capsys: Capsys
 ) -> None:
     nowhere = f"tts.voices={tmp_path / 'voices'}"
-    done = turngap_here(capsys, "serve", "--tts", "piper", "--port", "0", "--set", nowhere)
+    done = turngap_here(capsys, "serve", "--set", "tts=piper", "--port", "0", "--set", nowhere)
     assert done.code == 4
     assert "piper en_US-ljspeech-medium, 64 MB" in done.err
     assert "127.0.0.1:9 cannot be reached" in done.err

@@ -12,7 +12,14 @@ pytestmark = pytest.mark.realtime
 
 def test_every_turn_is_heard_by_whisper_and_answered_ahead_of_its_end(tmp_path: Path) -> None:
     done = turngap(
-        *("replay", "quick-questions", "--stt", "whisper", "--set", f"stt.model={canned_model()}"),
+        *(
+            "replay",
+            "quick-questions",
+            "--set",
+            "stt=whisper",
+            "--set",
+            f"stt.model={canned_model()}",
+        ),
         *(
             "--set",
             "tts.speed_wpm=400",

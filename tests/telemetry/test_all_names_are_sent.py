@@ -47,7 +47,7 @@ def test_a_replay_tells_all_that_is_listed_of_a_conversation(
 ) -> None:
     url = virtual_agents.url_of(Script(replies=(Reply(),)))
     done = turngap_here(
-        capsys, "replay", "quick-questions", "--scenarios", SCENARIOS, "--calibration", "0",
+        capsys, "replay", SCENARIOS / "quick-questions.yaml", "--calibration", "0",
         "--out", tmp_path, "--agent", url,
         "--label", "before", "--otlp", there.url,
     )  # fmt: skip

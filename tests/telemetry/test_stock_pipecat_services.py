@@ -131,7 +131,7 @@ def spans(
 
     with virtual_clocks():
         done = turngap_here(
-            capsys, "replay", "quick-questions", "--scenarios", SCENARIOS, "--calibration", "0",
+            capsys, "replay", SCENARIOS / "quick-questions.yaml", "--calibration", "0",
             "--agent", virtual_agents.url_of(course), "--out", tmp_path, "--otlp", there.url,
         )  # fmt: skip
     assert done.code in (0, 1, 3), done.err

@@ -23,8 +23,8 @@ except InputError as e:
 # What is played where neither the workflow nor the file says so.
 SCENARIO = "quick-questions"
 # Whoever gives one of these has chosen what is played.
-_CHOOSE = ("scenarios", "tag", "library")
-_CHOOSING_OPTIONS = ("--tag", "--scenarios")
+_CHOOSE = ("scenarios", "tag")
+_CHOOSING_OPTIONS = ("--tag",)
 
 
 def keys_in_file(program: Path, folder: Path, environment: Environment) -> frozenset[str]:

@@ -193,7 +193,7 @@ def _validated(values: dict[str, Any], where: str) -> Stack:
 
 
 def override(stack: Stack, backends: Mapping[Kind, str | None], sets: Sequence[str]) -> Stack:
-    """A stack with other backends (`--llm B`) and other settings (`--set tts.speed_wpm=180`).
+    """Return a stack with other backends (`--llm B`) and settings (`--set tts.speed_wpm=180`).
 
     A replaced backend starts from its own defaults: the old one's settings are not its.
 
@@ -201,7 +201,8 @@ def override(stack: Stack, backends: Mapping[Kind, str | None], sets: Sequence[s
         InputError: an assignment is not `table.key=value` or names no table.
     """
     values = stack.model_dump()
-    for kind, name in backends.items():
+    engines, sets = engines_of(sets)
+    for kind, name in (*backends.items(), *engines.items()):
         if name is not None and name != stack.engine(kind).backend:
             values[kind] = {"backend": name, "settings": {}}
     for assignment in sets:
@@ -220,6 +221,18 @@ def override(stack: Stack, backends: Mapping[Kind, str | None], sets: Sequence[s
         ) from e
 
 
+def engines_of(sets: Sequence[str]) -> tuple[dict[Kind, str], list[str]]:
+    """Return the engines that `--set stt=NAME` names, by kind, and the other assignments."""
+    engines: dict[Kind, str] = {}
+    others: list[str] = []
+    for assignment in sets:
+        key, equals, name = assignment.partition("=")
+        named = [kind for kind in KINDS if equals and kind == key.strip()]
+        engines.update(dict.fromkeys(named, name.strip()))
+        others += [] if named else [assignment]
+    return engines, others
+
+
 _TABLES = ("audio", "text", "warm", "pipeline", "tools", *KINDS)
 
 
@@ -230,7 +243,8 @@ def _parse_assignment(assignment: str) -> tuple[str, str, Any]:
         raise InputError(
             "stack.set",
             f"--set {assignment!r}: expected TABLE.KEY=VALUE",
-            hint=f"tables: {', '.join(_TABLES)}; for example --set tts.speed_wpm=180",
+            hint=f"tables: {', '.join(_TABLES)}; for example --set tts.speed_wpm=180. Without a "
+            f"table: {', '.join(KINDS)} (an engine's name), seed and marks",
         )
     return table, key, value_of(text)
 

@@ -31,6 +31,7 @@ PIPECAT = "pipecat"
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # The characters of a header's name (RFC 9110).
+_SUBPROTOCOL = "sec-websocket-protocol"
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -43,14 +44,12 @@ class Endpoint:
             a secret is never stored.
         dialect: as `--dialect` takes it, `NAME[,KEY=VALUE…]`; empty: not known yet.
         headers: further HTTP headers of the opening, each `Name: value`, with `${NAME}` as in the
-            URL.
-        subprotocols: what the WebSocket is opened with, in place of the dialect's own.
+            URL. `Sec-WebSocket-Protocol` names subprotocols, in place of the dialect's own.
     """
 
     url: str
     dialect: str = ""
     headers: tuple[str, ...] = ()
-    subprotocols: tuple[str, ...] = ()
 
     def spec(self) -> DialectSpec:
         """Return the dialect: as named, or else the one of a public service.
@@ -82,7 +81,6 @@ class Endpoint:
         given = [("--agent", text_without_secrets(self.url))]
         given += [("--dialect", text_without_secrets(self.dialect))] if self.dialect else []
         given += [("--header", header_without_secret(each)) for each in self.headers]
-        given += [("--subprotocol", text_without_secrets(each)) for each in self.subprotocols]
         return " ".join(f"{flag} {shlex.quote(value)}" for flag, value in given)
 
     @property
@@ -111,10 +109,13 @@ class Endpoint:
         url = _filled(self.url, quoted=True)
         headers = dict(_header(text) for text in self.headers)
         self._remember()
+        named = [name for name in headers if name.lower() == _SUBPROTOCOL]
+        offered = ",".join(headers.pop(name) for name in named)
+        subprotocols = tuple(each.strip() for each in offered.split(",") if each.strip())
         key = self._key()
-        if key is not None and os.environ.get(key.env) and not self.subprotocols:
+        if key is not None and os.environ.get(key.env) and not subprotocols:
             url = _with_key(url, headers, key)
-        return url, headers, self.subprotocols or self.spec().subprotocols
+        return url, headers, subprotocols or self.spec().subprotocols
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables that `opening` uses, as far as they are set: secrets."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from turngap.core.budget import CALIBRATION_TURNS, STARVED_MS
 from turngap.core.secrets import header_without_secret
-from turngap.play.again import Flag, agent_flags, quoted, typed
+from turngap.play.again import Flag, agent_flags, played_again, typed
 from turngap.play.target import AgentChoice
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ def command_of(
     """
     at = [choice.endpoint.flags] if choice.is_url else typed([("--agent", choice.agent)])
     flags = agent_flags(choice) + _reference_flags(plan, beside)
-    flags += [("--tag", (plan.settings or {}).get("tag")), ("--scenarios", library)]
+    flags += [("--tag", (plan.settings or {}).get("tag"))]
     flags += _limits(plan) + _amounts(plan)
     more = ["--until-decided"] if plan.until_decided else []
-    return " ".join(["turngap check", *map(quoted, names), *at, *typed(flags), *more])
+    return " ".join(["turngap check", *played_again(names, library), *at, *typed(flags), *more])
 
 
 def _reference_flags(plan: "CheckPlan", beside: AgentChoice | None) -> list[Flag]:

@@ -117,11 +117,9 @@ class CheckPlan(PlayPlan):
         folder, loaded = chosen(choice.agent, names, tag, library)
         reference = beside = None
         if against is not None:
-            sets, seed = tuple(against_sets), choice.seed
-            beside = AgentChoice(
+            beside = AgentChoice.of(
                 against,
-                sets=sets,
-                seed=seed,
+                ["seed=" + str(choice.seed), *against_sets] if choice.seed else against_sets,
                 start=start_against,
                 dialect=against_dialect,
                 headers=tuple(against_headers),
@@ -198,7 +196,7 @@ def _path_of(url: str) -> tuple[str, str]:
 def _spoken_to_like(candidate: AgentChoice, reference: AgentChoice) -> AgentChoice:
     """Return the reference with the candidate's line settings as defaults.
 
-    It gets the candidate's headers and subprotocols only at the same host: they may hold keys.
+    It gets the candidate's headers only at the same host: they may hold keys.
     """
     if not (candidate.is_url and reference.is_url):
         return reference
@@ -206,8 +204,7 @@ def _spoken_to_like(candidate: AgentChoice, reference: AgentChoice) -> AgentChoi
     alike = reference if known else replace(reference, dialect=candidate.dialect)
     if _host_of(candidate.agent) != _host_of(reference.agent):
         return alike
-    headers = reference.headers or candidate.headers
-    return replace(alike, headers=headers, subprotocols=candidate.subprotocols)
+    return replace(alike, headers=reference.headers or candidate.headers)
 
 
 def _host_of(url: str) -> tuple[str, str | None]:

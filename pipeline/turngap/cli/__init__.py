@@ -78,7 +78,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap compare --llm sim:full --llm sim:distilled --rounds 3",
     )),
     (MEASURE, turn_taking.turns, (
-        "turngap turns --agent ws://127.0.0.1:8765/ws --scenarios mine",
+        "turngap turns mine --agent ws://127.0.0.1:8765/ws",
         "turngap turns --tag pause --vary turn.certainty=0.5,0.7,0.9 --rounds 4 --phases 4",
     )),
     (MEASURE, loading.load, (
@@ -114,7 +114,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap judge --transcribe pocketsphinx",
         "turngap judge runs/NAME --llm openai,base_url=http://127.0.0.1:8000/v1,model=NAME",
     )),
-    (STORED, labelling.scenarios, ("turngap scenarios --scenarios mine",)),
+    (STORED, labelling.scenarios, ("turngap scenarios mine",)),
     (
         STORED,
         labelling.label,

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turngap.cli import options
-from turngap.cli.installing import for_this_environment
-from turngap.cli.next_steps import after_doctor, say_next, say_next_of_a_list
 from turngap.cli.shared import print_block, print_json, print_text, table
 from turngap.core.errors import ExitCode, InputError, known_names
 from turngap.core.sizes import bytes_words
@@ -52,13 +50,10 @@ def backends(
         # In lines that can be copied: none is folded.
         if lacks := [*row["missing"], *row["missing_by_default"]]:
             print_text(f"{row['name']} lacks {', '.join(lacks)}:")
-            steps = [for_this_environment(remedy) for remedy in dict.fromkeys(row["remedy"])]
-            print_text("\n".join(f"  {step}" for step in steps))
+            print_text("\n".join(f"  {step}" for step in dict.fromkeys(row["remedy"])))
         if name is not None:
             print_text(f"\nsettings of {row['kind']} backend {name}:")
             print_block(lambda _, row=row: table(row["settings"]))
-    if name is None:
-        say_next_of_a_list("see the settings of one: turngap backends NAME")
 
 
 def _settings(spec: "BackendSpec") -> list[dict[str, Any]]:
@@ -207,7 +202,6 @@ def doctor(library: options.Library = None, json_: options.Json = False) -> None
     other agents may lack something, and a bot that does not run or a machine that is busy just now
     is only mentioned.
     """
-    from turngap.backends import AGENT
     from turngap.play.doctor import Check, examine, examine_agent
     from turngap.setup.look import servers
 
@@ -218,14 +212,12 @@ def doctor(library: options.Library = None, json_: options.Json = False) -> None
             mark = "ok" if check.ok else "NO" if check.needed else "-"
             print_text(f"{mark:3} {check.name}: {check.detail}")
             if check.remedy:
-                print_text(f"    {for_this_environment(check.remedy)}")
+                print_text(f"    {check.remedy}")
             for download in check.downloads:
                 print_text(f"    {_downloaded(download)}")
     if json_:
         print_json([dataclasses.asdict(c) for c in checks])
     fit = all(check.ok for check in checks if check.needed)
-    if fit and not json_ and not any(c.name == "agent" and not c.ok for c in checks):
-        say_next(after_doctor(built_in=AGENT.met()))
     raise typer.Exit(ExitCode.PASS if fit else ExitCode.AGENT_FAILED)
 
 

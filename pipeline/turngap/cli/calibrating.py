@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from turngap.cli import options
-from turngap.cli.next_steps import say_next
 from turngap.cli.progress import Display
 from turngap.cli.shared import print_block, print_json
 from turngap.core.errors import ExitCode, TurngapError
@@ -43,9 +42,6 @@ def calibrate(
         print_json(document)
     else:
         print_block(lambda width: block(document, width))
-        say_next(
-            "measure your bot with this instrument: turngap replay --agent ws://HOST:PORT/PATH"
-        )
     if any("error" in each for each in found):
         raise typer.Exit(ExitCode.AGENT_FAILED)
 

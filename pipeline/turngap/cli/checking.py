@@ -32,12 +32,8 @@ def check(
     start: options.Start = None,
     dialect: options.Dialect = "",
     header: options.Headers = None,
-    subprotocol: options.Subprotocols = None,
     llm: options.LLM = None,
-    stt: options.STT = None,
-    tts: options.TTS = None,
     set_: options.Sets = None,
-    seed: options.Seed = None,
     against: Annotated[
         str | None,
         options.for_agent(
@@ -84,7 +80,6 @@ def check(
         options.for_agent(help="A stored reference, which --save made on this machine."),
     ] = None,
     tag: options.Tag = None,
-    library: options.Library = None,
     rounds: Annotated[
         int | None,
         options.for_play(
@@ -150,19 +145,17 @@ def check(
     from turngap.play.target import AgentChoice
 
     plan = CheckPlan.of(
-        AgentChoice(
+        AgentChoice.of(
             agent,
-            {"llm": llm, "stt": stt, "tts": tts},
-            tuple(set_ or ()),
-            seed,
+            set_,
+            llm,
             start=start,
             dialect=dialect,
             headers=tuple(header or ()),
-            subprotocols=tuple(subprotocol or ()),
         ),
         scenarios or (),
         tag,
-        library,
+        None,
         against=against or None,
         against_sets=against_set or (),
         start_against=start_against,
@@ -198,7 +191,7 @@ def check(
     if checked.failure is not None and not json_ and not checked.turns:
         leave(checked.failure, exit_code(checked.record))
     stored = stored_check(checked.path, checked.record, checked.candidate, checked.reference)
-    show(stored, json_=json_, failed=checked.failure is not None)
+    show(stored, json_=json_)
     leave(checked.failure, exit_code(checked.record))
 
 

@@ -31,10 +31,7 @@ def compare(
             autocompletion=options.llm_names,
         ),
     ] = None,
-    stt: options.STT = None,
-    tts: options.TTS = None,
     set_: options.Sets = None,
-    seed: options.Seed = None,
     price: Annotated[
         list[str] | None,
         options.for_agent(
@@ -52,7 +49,6 @@ def compare(
         ),
     ] = None,
     tag: options.Tag = None,
-    library: options.Library = None,
     rounds: Annotated[
         int, options.for_play(min=1, help="How often each LLM plays everything.")
     ] = 1,
@@ -75,11 +71,11 @@ def compare(
     from turngap.play.target import AgentChoice
 
     plan = ComparePlan.of(
-        AgentChoice(agent, {"stt": stt, "tts": tts}, tuple(set_ or ()), seed),
+        AgentChoice.of(agent, set_),
         llm or (),
         scenarios or (),
         tag,
-        library,
+        None,
         prices=dict(parse_price(text) for text in price or ()),
         rounds=rounds,
         phases=phases,
@@ -105,7 +101,7 @@ def compare(
     # Of agents that never answered the reason is all there is to tell.
     if not any(backend.turns for backend in record.backends):
         stored = replace(stored, blocks=lambda _: [])
-    show(stored, json_=json_, failed=failure is not None)
+    show(stored, json_=json_)
     conclusive = not record.inconclusive and all(backend.valid for backend in record.backends)
     leave(failure or _failed(record, path), ExitCode.PASS if conclusive else ExitCode.INCONCLUSIVE)
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turngap.cli import options
-from turngap.cli.next_steps import say_next, say_next_of_a_list
 from turngap.cli.progress import Display
 from turngap.cli.shared import print_block, print_json, print_text, say, table
 
@@ -60,7 +59,6 @@ def label(
         for warning in label.found.warnings:
             say(f"warning: {label.audio}: {warning}")
     say(f"{len(changed)} label{'s' if len(changed) != 1 else ''} changed")
-    say_next(f"play it: turngap replay {files[0]}")
 
 
 def _label(label: "Labelled") -> dict[str, Any]:
@@ -76,7 +74,17 @@ def _label(label: "Labelled") -> dict[str, Any]:
     }
 
 
-def scenarios(library: options.Library = None, json_: options.Json = False) -> None:
+def scenarios(
+    library: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FOLDER",
+            help="The folder that has them. Default: ./scenarios, or else those of turngap.",
+            show_default=False,
+        ),
+    ] = None,
+    json_: options.Json = False,
+) -> None:
     """List the scenarios that can be played."""
     from turngap.scenario.library import library_dir, library_paths, none_in
     from turngap.scenario.parsing import read_scenario
@@ -93,4 +101,3 @@ def scenarios(library: options.Library = None, json_: options.Json = False) -> N
         print_json(rows)
     else:
         print_block(lambda _: table(rows))
-        say_next_of_a_list(f"play one: turngap replay {found[0].name}")

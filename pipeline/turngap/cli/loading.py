@@ -36,20 +36,9 @@ def load(
     start: options.Start = None,
     dialect: options.Dialect = "",
     header: options.Headers = None,
-    subprotocol: options.Subprotocols = None,
     llm: options.LLM = None,
-    stt: options.STT = None,
-    tts: options.TTS = None,
     set_: options.Sets = None,
-    seed: Annotated[
-        int | None,
-        options.for_agent(
-            help="Seed for the schedule, and for engines that draw random numbers. Default: 1 for "
-            "the schedule.",
-        ),
-    ] = None,
     tag: options.Tag = None,
-    library: options.Library = None,
     sessions: Annotated[
         str | None,
         options.for_play(
@@ -180,19 +169,17 @@ def load(
     from turngap.play.target import AgentChoice
 
     plan = LoadPlan.of(
-        AgentChoice(
+        AgentChoice.of(
             agent,
-            {"llm": llm, "stt": stt, "tts": tts},
-            tuple(set_ or ()),
-            seed,
+            set_,
+            llm,
             start=start,
             dialect=dialect,
             headers=tuple(header or ()),
-            subprotocols=tuple(subprotocol or ()),
         ),
         scenarios or (),
         tag,
-        library,
+        None,
         sessions=sessions,
         max_sessions=max_sessions,
         rate=rate,
@@ -218,7 +205,7 @@ def load(
     if loaded.failure is not None and not loaded.record.steps and not json_:
         say(f"stored in {loaded.path}")  # there is nothing to show but the error
         leave(loaded.failure, ExitCode.AGENT_FAILED)
-    show(stored_load(loaded.path, loaded.record), json_=json_, failed=loaded.failure is not None)
+    show(stored_load(loaded.path, loaded.record), json_=json_)
     code = exit_code(loaded.record, min_sessions)
     if min_sessions is not None and loaded.failure is None:
         say(f"{sessions_words(min_sessions)} or more: {ENOUGH[code]}")

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turngap.cli import options
-from turngap.cli.next_steps import after_run, say_next
-from turngap.cli.progress import Display, announce
+from turngap.cli.progress import Display, announce, command_to_resume
 from turngap.cli.shared import print_block, print_json, say, show_failure
 from turngap.cli.telling import telemetry_of
 from turngap.core.budget import CALIBRATION_TURNS, STARVED_MS
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 # What may be given along with --resume; all else is as the run began.
 _WITH_RESUME = frozenset(
-    {"resume", "agent", "start", "header", "set_", "library", "min_hit_rate", "out", "json_"}
+    {"resume", "agent", "start", "header", "set_", "scenarios", "min_hit_rate", "out", "json_"}
     | {"otlp"}
 )
 
@@ -33,15 +32,9 @@ def replay(
     start: options.Start = None,
     dialect: options.Dialect = "",
     header: options.Headers = None,
-    subprotocol: options.Subprotocols = None,
     llm: options.LLM = None,
-    stt: options.STT = None,
-    tts: options.TTS = None,
     set_: options.Sets = None,
-    seed: options.Seed = None,
-    marks: options.Marks = True,
     tag: options.Tag = None,
-    library: options.Library = None,
     repeat: Annotated[int, options.for_play(min=1, help="How often to play everything.")] = 1,
     resume: Annotated[
         str | None,
@@ -89,7 +82,7 @@ def replay(
 
     telemetry = telemetry_of(ctx, otlp)
     if resume is not None:
-        plan = _resumed(ctx, resume, out, agent, start, header, set_, library)
+        plan = _resumed(ctx, resume, out, agent, start, header, set_, scenarios)
         plan = replace(plan, telemetry=telemetry)
         if (whole := plan.continues) is not None and whole.complete:
             say(f"nothing is missing: all {len(whole.turns)} turns of {whole.path} were played")
@@ -98,20 +91,17 @@ def replay(
             raise typer.Exit(exit_code(whole, None, min_hit_rate))
     else:
         plan = ReplayPlan.of(
-            AgentChoice(
+            AgentChoice.of(
                 agent,
-                {"llm": llm, "stt": stt, "tts": tts},
-                tuple(set_ or ()),
-                seed,
-                marks,
+                set_,
+                llm,
                 start=start,
                 dialect=dialect,
                 headers=tuple(header or ()),
-                subprotocols=tuple(subprotocol or ()),
             ),
             scenarios or (),
             tag,
-            library,
+            None,
             {"repeat": repeat},
             rounds=repeat,
             budget_ms=budget_ms,
@@ -135,8 +125,8 @@ def replay(
         say(f"page with recordings: {page}" if page else f"stored in {run.path}")
     if failure := failure or failed_turns(run):
         show_failure(failure)
-    if run.turns and not json_:
-        say_next(after_run(run))
+    if run.turns and not run.complete and not json_:
+        say(f"next: play what is missing: {command_to_resume(run)}")
     raise typer.Exit(exit_code(run, failure, min_hit_rate))
 
 
@@ -148,7 +138,7 @@ def _resumed(
     start: str | None,
     headers: list[str] | None,
     sets: list[str] | None,
-    library: Path | None,
+    scenarios: list[str] | None,
 ) -> "ReplayPlan":
     """Plan what a stored run lacks.
 
@@ -163,18 +153,26 @@ def _resumed(
         param: str(getattr(ctx.get_parameter_source(param), "name", "")) for param in ctx.params
     }
     given = [param for param, source in sources.items() if source == "COMMANDLINE"]
-    if others := sorted(set(given) - _WITH_RESUME):
-        param = next(each for each in ctx.command.params if each.name == others[0])
-        what = param.opts[0] if param.param_type_name == "option" else "scenario names"
+    folders = [Path(name) for name in (scenarios or ()) if "scenarios" in given]
+    if len(folders) > 1 or not all(folder.is_dir() for folder in folders):
         raise InputError(
             "resume.settings",
-            f"{what} cannot be given with --resume, which plays what that run planned, under its "
-            "own settings",
+            "scenario names cannot be given with --resume, which plays what that run planned, "
+            "under its own settings",
+            hint="drop them; if the scenarios have moved, give the one folder that has them",
+        )
+    if others := sorted(set(given) - _WITH_RESUME):
+        param = next(each for each in ctx.command.params if each.name == others[0])
+        raise InputError(
+            "resume.settings",
+            f"{param.opts[0]} cannot be given with --resume, which plays what that run planned, "
+            "under its own settings",
             hint="drop it, or start a new run without --resume",
         )
     folder = latest_to_resume(out) if name == "latest" else find_run(name, out)
     run = read_unfinished(folder)
     again = agent if sources["agent"] in ("COMMANDLINE", "ENVIRONMENT") else None
+    library = folders[0] if folders else None
     plan = continued(
         run, agent=again, start=start, headers=headers or (), sets=sets or (), library=library
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -54,7 +54,7 @@ def _backends_of(*kinds: str) -> Callable[[str], list[str]]:
 
 
 backend_names = _backends_of("turn", "stt", "llm", "tts")
-llm_names, stt_names, tts_names = _backends_of("llm"), _backends_of("stt"), _backends_of("tts")
+llm_names, stt_names = _backends_of("llm"), _backends_of("stt")
 
 
 def loopback_names(incomplete: str) -> list[str]:
@@ -111,64 +111,31 @@ Headers = Annotated[
         "'Authorization: Bearer ${API_KEY}'.",
     ),
 ]
-Subprotocols = Annotated[
-    list[str] | None,
-    for_agent(
-        "--subprotocol",
-        metavar="NAME",
-        help="A WebSocket subprotocol to open a URL with, in place of the dialect's own. Repeat "
-        "for several.",
-    ),
-]
-
-
-def _backend(flag: str, kind: str, names: Callable[[str], list[str]]) -> Any:
-    return for_agent(
-        flag,
-        metavar="NAME",
-        help=f"Built-in agent: use this {kind} backend; `turngap backends` lists them. Default: "
-        "the stack's.",
-        autocompletion=names,
-    )
-
-
 LLM = Annotated[
     str | None,
-    _backend("--llm", "LLM", llm_names),
-]
-STT = Annotated[
-    str | None,
-    _backend("--stt", "STT", stt_names),
-]
-TTS = Annotated[
-    str | None,
-    _backend("--tts", "TTS", tts_names),
+    for_agent(
+        "--llm",
+        metavar="NAME",
+        help="Built-in agent: use this LLM backend; `turngap backends` lists them. Default: the "
+        "stack's.",
+        autocompletion=llm_names,
+    ),
 ]
 Sets = Annotated[
     list[str] | None,
     for_agent(
         "--set",
-        metavar="TABLE.KEY=VALUE",
-        help="Built-in agent: change a setting, e.g. tts.speed_wpm=180. Repeatable.",
-    ),
-]
-Seed = Annotated[
-    int | None,
-    for_agent(
-        "--seed", help="Seed for engines that draw random numbers. Default: the stack's settings."
-    ),
-]
-Marks = Annotated[
-    bool,
-    for_agent(
-        "--marks/--no-marks",
-        help="Built-in agent: report its marks, the timestamps that stages are made of.",
+        metavar="KEY=VALUE",
+        help="Built-in agent: change a setting, e.g. tts.speed_wpm=180; stt=NAME, tts=NAME or "
+        "turn=NAME takes another engine, seed=N seeds what is random, and marks=false reports no "
+        "marks. Repeatable.",
     ),
 ]
 Scenarios = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Names of scenarios, or their files. Default: all but those tagged extra.",
+        help="Names of scenarios, their files, or folders of them. Default: all of ./scenarios, or "
+        "else of turngap, but those tagged extra.",
         autocompletion=scenario_names,
         show_default=False,
     ),
@@ -181,7 +148,8 @@ Library = Annotated[
     Path | None,
     for_play(
         "--scenarios",
-        help="The folder to take scenarios from. Default: ./scenarios, or else those of turngap.",
+        help="The folder whose scenarios the agent knows. Default: ./scenarios, or else those of "
+        "turngap.",
     ),
 ]
 Phases = Annotated[

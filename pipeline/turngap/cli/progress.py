@@ -1,5 +1,6 @@
 """How long work shows how far it has come: a bar on a terminal, a line now and then elsewhere."""
 
+import shlex
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from turngap.core.clock import Clock
     from turngap.core.results import Turn
     from turngap.play.plan import PlayPlan, Progress
+    from turngap.store.runs import Run
 
 # How often a line is written where there is no terminal, so that a log stays short.
 LINE_EVERY_S = 30.0
@@ -187,13 +189,19 @@ def _kept(folders: list[Path]) -> str:
 
 
 def _to_go_on(folder: Path) -> str:
-    """How to play what a run of `replay` lacks; empty for what cannot be continued."""
-    from turngap.cli.next_steps import going_on_with
+    """Return how to play what a run of `replay` lacks; empty for what cannot be continued."""
     from turngap.core.errors import InputError
     from turngap.store.runs import read_run
 
     with suppress(InputError):
         run = read_run(folder)
         if run.record.plan is not None and not run.complete:
-            return f"play what is missing: {going_on_with(run)}"
+            return f"play what is missing: {command_to_resume(run)}"
     return ""
+
+
+def command_to_resume(run: "Run") -> str:
+    """Return the command that plays what a run of `replay` lacks."""
+    start = run.record.agent.get("start")
+    flag = "" if start is None else f" --start {shlex.quote(str(start))}"
+    return f"turngap replay --resume {shlex.quote(str(run.path))}{flag}"

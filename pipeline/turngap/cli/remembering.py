@@ -1,6 +1,5 @@
 """`turngap history`."""
 
-import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +9,6 @@ import typer
 
 from turngap.cli import options
 from turngap.cli.commands import Group
-from turngap.cli.next_steps import say_next, say_next_of_a_list
 from turngap.cli.shared import print_block, print_json, say
 from turngap.core.errors import InputError
 
@@ -80,7 +78,6 @@ def history(
         return
     if shown:
         print_block(lambda width: list_block(shown, width))
-        say_next_of_a_list(f"show one of them again: turngap report {shlex.quote(shown[-1].path)}")
         return
     say_none(len(stored), roots)
 
@@ -94,7 +91,6 @@ def say_none(stored: int, roots: Sequence[Path] | None, what: str = "") -> None:
         say(f"none of the {stored} stored in {folders} is {what or 'as wanted'}")
         return
     say(f"nothing is stored in {folders}" + ("" if roots else "; --runs DIR looks elsewhere"))
-    say_next("measure your agent: turngap replay --agent ws://HOST:PORT/PATH")
 
 
 def _refuse_options(ctx: typer.Context, command: str) -> None:

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turngap.cli.shared import say
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 
 # The commands that take all that they know; others take where runs and scenarios are.
 CALLERS = ("replay", "check", "turns", "compare", "load", "talk", "serve")
-_PLACES = ("out", "library")
+_PLACES = ("out", "scenarios")
 # These serve or compare an agent that turngap starts itself, so a URL is none for them.
 _STACKS_ONLY = ("serve", "compare")
 # An option's name in the file, where it is another one than its name in Python.
-_NAMES = {"root": "out"}
+_NAMES = {"root": "out", "library": "scenarios"}
 
 _COMMANDS = {"start": "the agent", "start_against": "the reference"}
 # Where `${NAME}` stands for what an environment variable holds.
@@ -47,6 +48,9 @@ class FromTheFile:
         value = self._said().get(key)
         if value is None or self._left_out(key, value):
             return default
+        if name == "library":  # of a command that plays none: the one folder, if there is one
+            folders = [each for each in value if Path(each).is_dir()]
+            return folders[0] if len(folders) == 1 else default
         return [f"{k}={v:g}" for k, v in value.items()] if isinstance(value, dict) else value
 
     def where(self, name: str) -> str:

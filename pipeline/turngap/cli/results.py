@@ -17,15 +17,6 @@ from turngap.cli.exporting import (
     runs_exports,
     write_exports,
 )
-from turngap.cli.next_steps import (
-    after_check,
-    after_comparison,
-    after_load,
-    after_run,
-    after_simulation,
-    after_turns,
-    say_next,
-)
 from turngap.cli.shared import print_block, print_json, say
 from turngap.core.errors import InputError
 
@@ -48,7 +39,6 @@ class Stored:
     blocks: "Callable[[int], Sequence[Text]]"
     svg: Callable[[], str]
     write_html: Callable[[], Path]
-    next_step: Callable[[], str | None]
     exports: Exports = field(default_factory=Exports)
 
 
@@ -106,8 +96,6 @@ def report(
         return
     for one in stored:
         print_block(lambda width, one=one: Group(*one.blocks(width)))
-    if len(stored) == 1:
-        say_next(stored[0].next_step())
 
 
 def _stored(name: str, root: Path | None, *, all_labelled: bool) -> list[Stored]:
@@ -126,8 +114,8 @@ def _stored(name: str, root: Path | None, *, all_labelled: bool) -> list[Stored]
     return [stored_run(read_run(folder)) for folder in folders]
 
 
-def show(stored: Stored, *, json_: bool, failed: bool = False) -> None:
-    """Show what has just been played, with its page, and what is worth doing next."""
+def show(stored: Stored, *, json_: bool) -> None:
+    """Show what has just been played, with its page."""
     from rich.console import Group
 
     page = stored.write_html()
@@ -136,8 +124,6 @@ def show(stored: Stored, *, json_: bool, failed: bool = False) -> None:
         return
     print_block(lambda width: Group(*stored.blocks(width)))
     say(f"stored in {page.parent}\npage: {page}")
-    if not failed:
-        say_next(stored.next_step())
 
 
 def stored_run(run: "Run") -> Stored:
@@ -154,7 +140,6 @@ def stored_run(run: "Run") -> Stored:
         ],
         svg=lambda: run_svg(run),
         write_html=lambda: write_html(run),
-        next_step=lambda: after_run(run),
         exports=run_exports(run),
     )
 
@@ -182,7 +167,6 @@ def stored_check(
         blocks=lambda width: [check_block(record, width)],
         svg=lambda: check_svg(record, folder.name),
         write_html=write_html,
-        next_step=lambda: after_check(record),
         exports=runs_exports(
             lambda: [candidate, *([reference] if reference else [])],
             junit=lambda: junit(record, check_text(record)),
@@ -206,7 +190,6 @@ def stored_comparison(folder: Path, record: "ComparisonRecord") -> Stored:
         blocks=lambda width: [comparison_block(record, width)],
         svg=lambda: comparison_svg(record, folder.name),
         write_html=lambda: write_reports(record, folder),
-        next_step=lambda: after_comparison(record, folder),
         exports=runs_exports(lambda: read_runs(record, folder)),
     )
 
@@ -226,7 +209,6 @@ def stored_simulation(folder: Path, record: "SimulationRecord") -> Stored:
         blocks=lambda width: [simulation_block(record, width)],
         svg=lambda: simulation_svg(record, folder.name),
         write_html=lambda: write_page(record, folder),
-        next_step=lambda: after_simulation(record),
     )
 
 
@@ -246,7 +228,6 @@ def stored_load(folder: Path, record: "LoadRecord") -> Stored:
         blocks=lambda width: [load_block(record, width)],
         svg=lambda: load_svg(record, folder.name),
         write_html=lambda: write_reports(record, folder),
-        next_step=lambda: after_load(record),
         exports=Exports(table=lambda: turns_table(record, folder)),
     )
 
@@ -267,7 +248,6 @@ def stored_turns(folder: Path, record: "TurnsRecord", runs: "Sequence[Run]") -> 
         blocks=lambda width: [turns_block(record, runs, width)],
         svg=lambda: turns_svg(record, runs, folder.name),
         write_html=lambda: write_reports(record, runs, folder),
-        next_step=lambda: after_turns(record),
         exports=runs_exports(lambda: runs),
     )
 

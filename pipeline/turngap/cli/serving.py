@@ -98,11 +98,7 @@ Drain = Annotated[
 def serve(
     agent: Stack = "embedded",
     llm: options.LLM = None,
-    stt: options.STT = None,
-    tts: options.TTS = None,
     set_: options.Sets = None,
-    seed: options.Seed = None,
-    marks: options.Marks = True,
     offer: Offers = None,
     library: options.Library = None,
     port: Port = 7860,
@@ -133,13 +129,11 @@ def serve(
     from turngap.play.target import AgentChoice
 
     end_with_parent()
-    choice = AgentChoice(
+    choice = AgentChoice.of(
         agent,
-        {"llm": llm, "stt": stt, "tts": tts},
-        tuple(set_ or ()),
-        seed,
-        marks,
-        tuple(offer or ()),
+        set_,
+        llm,
+        offers=tuple(offer or ()),
     )
     if choice.is_url:
         raise InputError(
@@ -175,14 +169,10 @@ def serve(
 def talk(
     agent: StackOrUrl = "embedded",
     llm: options.LLM = None,
-    stt: options.STT = None,
-    tts: options.TTS = None,
     set_: options.Sets = None,
-    seed: options.Seed = None,
     offer: Offers = None,
     dialect: options.Dialect = "",
     header: options.Headers = None,
-    subprotocol: options.Subprotocols = None,
     library: options.Library = None,
     browser: Annotated[
         bool, _for_server("--browser/--no-browser", help="Open the page in a browser.")
@@ -211,15 +201,13 @@ def talk(
     """
     from turngap.play.target import AgentChoice
 
-    choice = AgentChoice(
+    choice = AgentChoice.of(
         agent,
-        {"llm": llm, "stt": stt, "tts": tts},
-        tuple(set_ or ()),
-        seed,
+        set_,
+        llm,
         offers=tuple(offer or ()),
         dialect=dialect,
         headers=tuple(header or ()),
-        subprotocols=tuple(subprotocol or ()),
     )
 
     def announce(where: Where, _: "Chosen") -> None:

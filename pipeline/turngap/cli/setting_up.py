@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turngap.cli import options
-from turngap.cli.next_steps import say_next
 from turngap.cli.shared import print_json, print_text, say
 from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
@@ -77,7 +76,7 @@ def init(
         )
     adapt = [name for name in written if name.endswith(WORKFLOW)]
     more = f'; then adapt the lines of {adapt[0]} that are marked "yours"' if adapt else ""
-    say_next(f"is it fast enough? turngap check{more}")
+    say(f"next: is it fast enough? turngap check{more}")
 
 
 def _chosen(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from turngap.cli.installing import for_this_environment
 from turngap.core.errors import ExitCode, TurngapError
 from turngap.core.secrets import text_without_secrets, texts_without_secrets
 from turngap.core.untrusted import harmless
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 def show_error(error: TurngapError) -> None:
     """An error that ended the command; with `--json` it is the document."""
     if "--json" in sys.argv:
-        hint = for_this_environment(error.hint)
-        problem = {"kind": error.kind, "message": error.message, "hint": hint}
+        problem = {"kind": error.kind, "message": error.message, "hint": error.hint}
         print_json({"error": texts_without_secrets(problem)})
     show_failure(error)
 
@@ -31,7 +29,7 @@ def show_failure(error: TurngapError) -> None:
     """What happened and what to do, on stderr."""
     say(f"error: {text_without_secrets(error.message)}")
     if error.hint:
-        say(f"  {text_without_secrets(for_this_environment(error.hint))}")
+        say(f"  {text_without_secrets(error.hint)}")
 
 
 def leave(failure: TurngapError | None, code: ExitCode) -> NoReturn:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turngap.cli import options
-from turngap.cli.next_steps import say_next
 from turngap.cli.remembering import Since, entries_in, say_none
 from turngap.cli.shared import leave, print_block, print_json, say
 from turngap.core.errors import InputError
@@ -48,7 +47,7 @@ def trend(
     if changed:
         one, at = changed[-1]
         before, after = (shlex.quote(one.points[i].entry.path) for i in (at - 1, at))
-        say_next(f"see what moved: turngap history diff {before} {after}")
+        say(f"next: see what moved: turngap history diff {before} {after}")
 
 
 def diff(

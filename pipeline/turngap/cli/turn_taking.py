@@ -1,6 +1,5 @@
 """`turngap turns`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from turngap.cli import options
@@ -25,10 +24,7 @@ def turns(
     start: options.Start = None,
     dialect: options.Dialect = "",
     header: options.Headers = None,
-    subprotocol: options.Subprotocols = None,
     llm: options.LLM = None,
-    stt: options.STT = None,
-    tts: options.TTS = None,
     set_: options.Sets = None,
     vary: Annotated[
         str | None,
@@ -38,9 +34,7 @@ def turns(
             "turn.certainty=0.5,0.7,0.9.",
         ),
     ] = None,
-    seed: options.Seed = None,
     tag: options.Tag = None,
-    library: options.Library = None,
     rounds: Rounds = 1,
     phases: options.Phases = 1,
     virtual: Annotated[
@@ -62,26 +56,23 @@ def turns(
     """
     from turngap.play.target import AgentChoice
 
-    choice = AgentChoice(
+    choice = AgentChoice.of(
         agent,
-        {"llm": llm, "stt": stt, "tts": tts},
-        tuple(set_ or ()),
-        seed,
+        set_,
+        llm,
         start=start,
         dialect=dialect,
         headers=tuple(header or ()),
-        subprotocols=tuple(subprotocol or ()),
     )
     asked: dict[str, Any] = {"rounds": rounds, "phases": phases, "out": out}
     asked |= {"starved_ms": starved_ms, "label": label}
-    _measure(choice, scenarios, tag, library, vary, json_=json_, virtual=virtual, **asked)
+    _measure(choice, scenarios, tag, vary, json_=json_, virtual=virtual, **asked)
 
 
 def _measure(
     choice: "AgentChoice",
     names: list[str] | None,
     tag: str | None,
-    library: Path | None,
     vary: str | None,
     *,
     json_: bool,
@@ -94,7 +85,7 @@ def _measure(
     from turngap.turns.play import turns as play
 
     setting, values = (None, []) if vary is None else parse_vary(vary)
-    folder, loaded = chosen(choice.agent, names or (), tag, library)
+    folder, loaded = chosen(choice.agent, names or (), tag)
     plan = TurnsPlan(
         choice=choice, library=folder, setting=setting, values=values, scenarios=loaded, **asked
     )
@@ -112,7 +103,7 @@ def _measure(
     else:
         _, path, failure = played(plan, what, lambda progress: play(plan, progress), quiet=json_)
     record, runs = read_turns(path)
-    show(stored_turns(path, record, runs), json_=json_, failed=failure is not None)
+    show(stored_turns(path, record, runs), json_=json_)
     failure = failure or next(filter(None, map(failed_turns, runs)), None)
     valid = all(point.valid for point in record.points)
     leave(failure, ExitCode.PASS if valid else ExitCode.INCONCLUSIVE)

@@ -36,7 +36,6 @@ class PlanRecord(Stored):
     marks: bool = True
     dialect: Said = ""
     headers: tuple[Header, ...] = ()
-    subprotocols: tuple[Said, ...] = ()
     library: str
     files: tuple[str, ...]
     rounds: int

@@ -23,7 +23,7 @@ VARIABLE = "TURNGAP_CONFIG"
 
 _AGENTS = ("agent", "against")
 _COMMANDS = ("start", "start_against")
-_PATHS = ("library", "baseline", "out")
+_PATHS = ("baseline", "out")
 # Before a folder and a command: `env -C` is GNU's alone. The shell sees no word of the command.
 _IN_A_FOLDER = """sh -c 'CDPATH= cd -- "$0" && exec "$@"'"""
 
@@ -230,5 +230,5 @@ def _agent_from(folder: Path, agent: str) -> str:
 
 
 def _scenario_from(folder: Path, name: str) -> str:
-    is_path = "/" in name or Path(name).suffix in (".yaml", ".yml")
+    is_path = "/" in name or Path(name).suffix in (".yaml", ".yml") or (folder / name).is_dir()
     return os.path.relpath(folder / name) if is_path else name

@@ -1,6 +1,6 @@
 """The keys of `turngap.toml`: the names of the commands' options, each with its type.
 
-`scenarios` and `library` are called as in Python: the names to play, and the folder that has them.
+`scenarios` are the names, files or folders to play.
 """
 
 from typing import Annotated, Any
@@ -31,15 +31,10 @@ class Shared(BaseModel):
     start: Text | None = None
     dialect: Text | None = None
     header: Texts | None = None
-    subprotocol: Texts | None = None
     llm: Text | None = None
-    stt: Text | None = None
-    tts: Text | None = None
     set_: Texts | None = None
-    seed: int | None = None
     scenarios: Texts | None = None
     tag: Text | None = None
-    library: Text | None = None
     phases: int | None = None
     calibration: int | None = None
     starved_ms: float | None = None
@@ -67,7 +62,6 @@ class Check(Shared):
 class Replay(Shared):
     """`[replay]`."""
 
-    marks: bool | None = None
     repeat: int | None = None
     greeting_ms: float | None = None
     budget_ms: float | None = None
@@ -127,9 +121,7 @@ TABLES: dict[str, type[Shared]] = {
 OF_THEIR_OWN = {"compare": ("llm",)}
 SHARED = tuple(Shared.model_fields)
 
-OF_THE_AGENT = (
-    "start", "dialect", "header", "subprotocol", "llm", "stt", "tts", "set_", "seed",
-)  # fmt: skip
+OF_THE_AGENT = ("start", "dialect", "header", "llm", "set_")
 _OF_THE_REFERENCE = ("start_against", "against_dialect", "against_header", "against_set")
 # By what was given, in a flag, a variable or a test: what of the file is left out then.
 REPLACED: dict[str, tuple[str, ...]] = {
@@ -138,5 +130,4 @@ REPLACED: dict[str, tuple[str, ...]] = {
     "baseline": ("against", *_OF_THE_REFERENCE),
     "tag": ("scenarios",),
     "scenarios": ("tag",),
-    "library": ("scenarios", "tag"),
 }

@@ -8,7 +8,7 @@ from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
 from turngap.core.stats import CONFIDENCE
 from turngap.load.probe import MAX_MINUTES
 from turngap.load.search import TARGET
-from turngap.play.again import agent_flags, quoted, typed
+from turngap.play.again import Flag, agent_flags, played_again, typed
 from turngap.play.target import AgentChoice
 
 LOAD = "turngap load"
@@ -43,10 +43,10 @@ def command_of(
         asked: further attributes of the plan.
     """
     named = not choice.is_url and choice.agent != AgentChoice().agent
-    flags = [("--tag", tag), ("--scenarios", library)]
+    flags: list[Flag] = [("--tag", tag)]
     flags += [("--agent", choice.agent if named else None), *agent_flags(choice)]
     for name, (flag, usual) in _FLAGS.items():
         value = asked.get(name, usual)
         flags.append((flag, None if value == usual else value))
     at = [choice.endpoint.flags] if choice.is_url else []
-    return " ".join([LOAD, *map(quoted, names), *at, *typed(flags)])
+    return " ".join([LOAD, *played_again(names, library), *at, *typed(flags)])

@@ -155,7 +155,6 @@ class ReplayPlan(PlayPlan):
             marks=choice.traced,
             dialect=choice.dialect,
             headers=choice.headers,
-            subprotocols=choice.subprotocols,
             library=str(self.target.library),
             files=tuple(str(scenario.path) for scenario in self.scenarios),
             rounds=self.rounds,

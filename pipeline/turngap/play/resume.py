@@ -142,7 +142,6 @@ def _choice(
         # Where the dialect was found out, the run goes on in it.
         dialect=asked.dialect or str(run.record.agent.get("dialect") or ""),
         headers=tuple(headers) or asked.headers,
-        subprotocols=asked.subprotocols,
     )
     path = run.path
     if REMOVED in choice.agent:
@@ -184,7 +183,7 @@ def _require_same(plan: ReplayPlan, run: Run) -> None:
         raise InputError(
             "resume.changed",
             f"{', '.join(changed)}: not what {run.path} played, it was changed since",
-            hint="continue with the scenarios of that time (--scenarios DIR), or play it again",
+            hint="continue with the scenarios of that time (name their folder), or play it again",
         )
     agent = without_secrets(plan.target.describe())
     before = {k: v for k, v in run.record.agent.items() if k not in TOLD_BY_THE_LINE}

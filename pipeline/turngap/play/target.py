@@ -2,15 +2,16 @@
 
 import dataclasses
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from turngap.agent.stack import (
     Chosen,
     Stack,
+    engines_of,
     held_out_of,
     load_stack,
     override,
@@ -19,7 +20,7 @@ from turngap.agent.stack import (
     stand_ins_of,
     tool_callers,
 )
-from turngap.backends import AGENT, BackendSettings, BackendSpec, Kind, find
+from turngap.backends import AGENT, BackendSettings, BackendSpec, Kind, find, value_of
 from turngap.caller.endpoint import PIPECAT, Endpoint
 from turngap.core.errors import AgentError, InputError, url_meant
 from turngap.core.results import HeldOutRecord
@@ -45,7 +46,7 @@ class AgentChoice:
         seed: for engines that draw random numbers.
         traced: whether the agent reports its marks.
         offers: LLMs that a caller may switch to, as `turngap serve --offer` has them.
-        dialect, headers, subprotocols: of a URL, as in `Endpoint`.
+        dialect, headers: of a URL, as in `Endpoint`.
         start: the command that starts the agent of a URL; None: it runs already.
     """
 
@@ -57,8 +58,37 @@ class AgentChoice:
     offers: tuple[str, ...] = ()
     dialect: str = ""
     headers: tuple[str, ...] = ()
-    subprotocols: tuple[str, ...] = ()
     start: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        agent: str,
+        sets: Sequence[str] | None = None,
+        llm: str | None = None,
+        **how: Any,
+    ) -> Self:
+        """Return what `--set` and `--llm` ask for; `how` are other attributes.
+
+        `seed=N` and `marks=false` among the `sets` are attributes of their own, and so is an
+        engine, as `stt=NAME`.
+
+        Raises:
+            InputError: a seed is no number, or marks are neither true nor false.
+        """
+        engines, others = engines_of(sets or ())
+        named = {kind: name for kind, name in (how.pop("backends", None) or {}).items() if name}
+        backends = {**({"llm": llm} if llm else {}), **named, **engines}
+        kept: list[str] = []
+        for assignment in others:
+            key, _, text = assignment.partition("=")
+            if key.strip() == "seed":
+                how["seed"] = _of_type(int, assignment, text, "a whole number")
+            elif key.strip() == "marks":
+                how["traced"] = _of_type(bool, assignment, text, "true or false")
+            else:
+                kept.append(assignment)
+        return cls(agent, backends, tuple(kept), **how)
 
     @property
     def is_url(self) -> bool:
@@ -67,7 +97,7 @@ class AgentChoice:
     @property
     def endpoint(self) -> Endpoint:
         """Where an agent at a URL is, and how it is spoken to."""
-        return Endpoint(self.agent, self.dialect, self.headers, self.subprotocols)
+        return Endpoint(self.agent, self.dialect, self.headers)
 
     @property
     def checkout(self) -> "Checkout | None":
@@ -101,6 +131,13 @@ class AgentChoice:
             return stack
         seeded = [f"{k}.seed={self.seed}" for k in ("stt", "llm", "tts") if _has_seed(stack, k)]
         return override(stack, {}, seeded)
+
+
+def _of_type(wanted: type, assignment: str, text: str, what: str) -> Any:
+    value = value_of(text)
+    if type(value) is not wanted:
+        raise InputError("stack.set", f"--set {assignment!r}: expected {what}")
+    return value
 
 
 def _has_seed(stack: Stack, kind: Kind) -> bool:
@@ -237,14 +274,14 @@ class Target:
         # Both sides know the same words: those of the library that is played.
         arguments += ["--scenarios", str(self.library.resolve())]
         for kind, name in choice.backends.items():
-            arguments += [f"--{kind}", name] if name is not None else []
+            arguments += ["--set", f"{kind}={name}"] if name is not None else []
         for assignment in choice.sets:
             arguments += ["--set", assignment]
         for offer in choice.offers:
             arguments += ["--offer", offer]
         if choice.seed is not None:
-            arguments += ["--seed", str(choice.seed)]
-        return arguments if choice.traced else [*arguments, "--no-marks"]
+            arguments += ["--set", f"seed={choice.seed}"]
+        return arguments if choice.traced else [*arguments, "--set", "marks=false"]
 
 
 @asynccontextmanager
@@ -285,10 +322,10 @@ def resolve(choice: AgentChoice, library: Path) -> Target:
         choice.checkout.require()
         return Target(choice, library, None)
     if not choice.is_url:
-        if choice.dialect or choice.headers or choice.subprotocols:
+        if choice.dialect or choice.headers:
             raise InputError(
                 "agent.endpoint",
-                f"{choice.agent} is no URL: --dialect, --header and --subprotocol are for one",
+                f"{choice.agent} is no URL: --dialect and --header are for one",
                 hint=url_meant(choice.agent)
                 or "drop them, or give the ws:// URL of a running agent",
             )
@@ -311,6 +348,6 @@ def resolve(choice: AgentChoice, library: Path) -> Target:
         raise InputError(
             "agent.override",
             f"{choice.agent} is a running agent: its engines and marks cannot be set from here",
-            hint="drop --llm/--stt/--tts/--set/--seed/--no-marks, or name a stack",
+            hint="drop --llm and --set, or name a stack",
         )
     return Target(choice, library, None)

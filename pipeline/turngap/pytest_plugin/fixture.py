@@ -33,7 +33,6 @@ _OURS = {"out", "settings", "on_turn"}
 _IN_PYTHON = {
     "set_": "sets",
     "header": "headers",
-    "subprotocol": "subprotocols",
     "against_set": "against_sets",
     "against_header": "against_headers",
     "budget": "budgets",

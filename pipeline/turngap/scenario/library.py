@@ -73,7 +73,7 @@ def library_dir(explicit: Path | None = None) -> Path:
     raise InputError(
         "library.missing",
         "no scenario library found (looked for ./scenarios and the shipped one)",
-        hint="pass --scenarios DIR",
+        hint="name a folder that has scenarios",
     )
 
 
@@ -87,16 +87,28 @@ def _shipped() -> tuple[Path, Path]:
 
 
 def library_for(names: Sequence[str], explicit: Path | None = None) -> Path:
-    """Find the library of `names`: the folder of the files, if all are files of one folder.
+    """Return the library to play `names` from: the one folder that they name, or have files of.
 
     Raises:
         InputError: as `library_dir`.
     """
-    files = [Path(name) for name in names]
-    folders = {file.parent for file in files if file.suffix in SUFFIXES and is_file(file)}
-    if explicit is None and len(folders) == 1 and all(f.suffix in SUFFIXES for f in files):
-        return folders.pop()
+    folders = {_folder_of(name, explicit) for name in names}
+    if explicit is None and len(folders) == 1 and (folder := folders.pop()) is not None:
+        return folder
     return library_dir(explicit)
+
+
+def _folder_of(name: str, explicit: Path | None = None) -> Path | None:
+    """Return the folder of a file, or the folder that is named; None for a scenario's name.
+
+    A scenario's name is never a folder that happens to be called so: `./NAME` is.
+    """
+    path = Path(name)
+    if path.suffix in SUFFIXES and is_file(path):
+        return path.parent
+    if not is_dir(path) or name in {p.stem for p in library_paths(library_dir(explicit))}:
+        return None
+    return path
 
 
 def require_inside(library: Path, paths: Iterable[Path]) -> None:
@@ -112,7 +124,7 @@ def require_inside(library: Path, paths: Iterable[Path]) -> None:
                 "library.outside",
                 f"{path} lies outside the library {library}, from which the agent's recogniser and "
                 "simulated model are made",
-                hint=f"--scenarios {path.parent}",
+                hint=f"play it without names or files of other folders, or all of {path.parent}",
             )
 
 
@@ -122,22 +134,27 @@ def library_paths(library: Path) -> list[Path]:
 
 
 def scenario_paths(library: Path, names: Sequence[str] = (), tag: str | None = None) -> list[Path]:
-    """List the files of the named scenarios, of those with a tag, or of all except extras.
+    """Return the files of the named scenarios, of those with a tag, or of all but extras.
 
-    A name is a scenario's name in `library` or a path to a file.
+    A name is a scenario's name in `library`, a path to a file, or a folder of scenarios.
 
     Raises:
         InputError: a name is unknown, or nothing is left to play.
     """
     known = {p.stem: p for p in library_paths(library)}
-    paths = [_named(name, known, library) for name in names] if names else list(known.values())
+    paths: list[Path] = []
+    for name in names or [None]:
+        whole = library if name is None else Path(name)
+        if name is None or (name not in known and is_dir(whole)):
+            inside = library_paths(whole)
+            if not inside:
+                raise none_in(whole)
+            paths += [p for p in inside if tag is not None or EXTRA not in read_scenario(p).tags]
+        else:
+            paths.append(_named(name, known, library))
     if tag is not None:
         paths = [p for p in paths if tag in read_scenario(p).tags]
-    elif not names:
-        paths = [p for p in paths if EXTRA not in read_scenario(p).tags]
     if not paths:
-        if not known:
-            raise none_in(library)
         wanted = f" with tag {tag!r}" if tag else ""
         raise InputError(
             "library.empty",

@@ -34,7 +34,7 @@ from turngap.store.folders import new_folder
 from turngap.turns import play as taking
 
 # What pages name of the library, all of them short here.
-NAMED = ("quick-questions", "coffee-order", "smart-home")
+NAMED = ("quick-questions", "coffee-order", "smart-home", "mine")
 # Conversations of the reader's own, and one of text alone.
 OWN_FOLDERS = ("mine", "judge", "held-out", "eot-en")
 STACK = ROOT / "services/turngap_services/stacks/embedded.toml"

@@ -27,7 +27,7 @@ def lacking(arguments: Sequence[str]) -> dict[str, int]:
     parser.add_argument("--llm", action="append", default=[])
     given, _ = parser.parse_known_args(list(arguments))
     stack = override(load_stack(given.agent), {}, given.set)
-    kinds = [kind for kind in KINDS if kind != "llm" or not given.llm]
+    kinds: list[Kind] = [kind for kind in KINDS if kind != "llm" or not given.llm]
     engines: list[tuple[Kind, Engine]] = [(kind, stack.engine(kind)) for kind in kinds]
     engines += [
         ("llm", Engine(backend=choice.backend, settings=choice.values()))

@@ -91,6 +91,7 @@ def say_none(stored: int, roots: Sequence[Path] | None, what: str = "") -> None:
         say(f"none of the {stored} stored in {folders} is {what or 'as wanted'}")
         return
     say(f"nothing is stored in {folders}" + ("" if roots else "; --runs DIR looks elsewhere"))
+    say("  measure your agent: turngap replay --agent ws://HOST:PORT/PATH")
 
 
 def _refuse_options(ctx: typer.Context, command: str) -> None:

@@ -30,8 +30,8 @@ from turngap.core.secrets import (
 PIPECAT = "pipecat"
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-# The characters of a header's name (RFC 9110).
 _SUBPROTOCOL = "sec-websocket-protocol"
+# The characters of a header's name (RFC 9110).
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 

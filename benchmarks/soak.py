@@ -180,7 +180,7 @@ async def serving(
     settings = ServeSettings(port=0, limits=limits or Limits())
     assembly = assemble(AgentChoice(agent).stack(), library_dir(None), CLOCK)
     assembly.prepare()
-    seats = Seats(most, settings.limits, CLOCK)
+    seats = Seats(most)
     live = LiveServer(OwnStack(assembly), settings, Keeping(runs), seats)
     with bind(settings) as listener:
         server = Server(live.app, settings.limits, seats)

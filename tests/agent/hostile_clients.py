@@ -439,8 +439,6 @@ HOSTILE: dict[str, Hostile] = {
         max_sessions=1,
     ),
     "asks too often": Hostile(asks_too_often, 429, "too many requests", Limits(requests_per_s=0.1)),
-    "comes and goes": Hostile(
-        comes_and_goes, 1013, "try again", Limits(begins_per_s=0.01), max_sessions=3
-    ),
+    "comes and goes": Hostile(comes_and_goes, 1013, "try again", max_sessions=3),
     "vanishes": Hostile(vanishes),
 }

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from starlette.requests import HTTPConnection
 
-from turngap.agent.access import Access, is_loopback
+from turngap.agent.access import Access
 from turngap.core.errors import InputError
+from turngap.core.untrusted import is_loopback
 
 TOKEN = "a-token-that-is-long-enough"
 HERE = Access()
@@ -60,7 +61,8 @@ def test_a_name_that_only_resolves_to_this_machine_is_refused(host: str) -> None
 
 
 @pytest.mark.parametrize(
-    "origin", ["https://evil.example", "null", "http://127.0.0.1:9999", "file://", "http://", ""]
+    "origin",
+    ["https://evil.example", "null", "http://127.0.0.1:9999", "file://", "http://", "http://[", ""],
 )
 def test_another_origin_is_refused(origin: str) -> None:
     refusal = HERE.refusal(asked(origin=origin))

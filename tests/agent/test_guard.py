@@ -2,22 +2,21 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_engines import fake_assembly
 from foreign_messages import websocket_message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipecat.frames.protobufs import frames_pb2
+from starlette.websockets import WebSocket
 
 from turngap.agent import guard as guards
-from turngap.agent import session as sessions
 from turngap.agent.guard import REASON_BYTES, Guard
-from turngap.agent.limits import HangUpError, Limits, Throttle
+from turngap.agent.limits import Limits
 from turngap.agent.protocol import RTVI_TYPES
 from turngap.caller.dialects.pipecat import audio_frame, payload_of
 from turngap.caller.dialects.rtvi import rtvi
@@ -58,19 +57,19 @@ class Line:
         else:
             self.client_got.append(message["bytes"])
 
-    async def play(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        async def converse(assembly: Any, socket: Any, *given: Any) -> None:
+    async def play(self) -> None:
+        async def converse(socket: WebSocket) -> None:
             while (message := await socket.receive())["type"] == "websocket.receive":
                 self.agent_got.append(message["bytes"])
 
-        monkeypatch.setattr(sessions, "converse", converse)
+        await self.run(converse)
+
+    async def run(self, converse: Any, leave: Callable[[], None] = lambda: None) -> None:
         scope = {"type": "websocket", "headers": [], "path": "/ws"}
-        await self.guard.run(fake_assembly(), scope, self.receive, self.send)  # type: ignore[arg-type]
+        await self.guard.run(converse, scope, self.receive, self.send, leave)  # type: ignore[arg-type]
 
 
-async def test_only_what_rtvi_clients_may_send_reaches_the_agent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_only_what_rtvi_clients_may_send_reaches_the_agent() -> None:
     passed = [message_frame(rtvi(kind, {})) for kind in sorted(RTVI_TYPES)]
     dropped = [
         message_frame(rtvi("send-file", {"file": {"source": {"url": "http://10.0.0.1/"}}})),
@@ -81,19 +80,19 @@ async def test_only_what_rtvi_clients_may_send_reaches_the_agent(
         message_frame([]),  # pyright: ignore[reportArgumentType]
     ]
     line = Line(*dropped, *passed, AUDIO)
-    await line.play(monkeypatch)
+    await line.play()
     assert line.agent_got == [*passed, AUDIO]
     assert line.closed is None
 
 
-async def test_a_reason_fits_its_frame_and_is_printable(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reason_fits_its_frame_and_is_printable() -> None:
     line = Line(AUDIO)
 
     def heard(_: object) -> None:
         raise RuntimeError("\x1b[2J" + "ö" * 500)
 
     line.guard.heard = heard  # type: ignore[method-assign]
-    await line.play(monkeypatch)
+    await line.play()
     assert line.closed is not None
     code, reason = line.closed
     assert code == 1011
@@ -107,7 +106,7 @@ async def test_a_pipeline_that_does_not_come_down_gives_its_seat_back(
 ) -> None:
     line, cancelled = Line(AUDIO), asyncio.Event()
 
-    async def converse(assembly: Any, socket: Any, *given: Any) -> None:
+    async def converse(socket: WebSocket) -> None:
         while (await socket.receive())["type"] == "websocket.receive":
             pass
         try:
@@ -115,61 +114,53 @@ async def test_a_pipeline_that_does_not_come_down_gives_its_seat_back(
         finally:
             cancelled.set()
 
-    monkeypatch.setattr(sessions, "converse", converse)
     monkeypatch.setattr(guards, "COMES_DOWN_S", 0.05)
-    scope = {"type": "websocket", "headers": [], "path": "/ws"}
     left_before_it_came_down: list[bool] = []
 
     def leave() -> None:
         left_before_it_came_down.append(not cancelled.is_set())
 
     async with asyncio.timeout(20):
-        await line.guard.run(fake_assembly(), scope, line.receive, line.send, leave=leave)  # type: ignore[arg-type]
+        await line.run(converse, leave)
     assert cancelled.is_set()
     assert left_before_it_came_down == [True]
 
 
-async def test_an_agent_that_cancels_itself_is_said_to_have_failed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_agent_that_cancels_itself_is_said_to_have_failed() -> None:
     line = Line()
 
-    async def converse(assembly: Any, socket: Any, *given: Any) -> None:
+    async def converse(socket: WebSocket) -> None:
         raise asyncio.CancelledError
 
-    monkeypatch.setattr(sessions, "converse", converse)
-    scope = {"type": "websocket", "headers": [], "path": "/ws"}
-    await line.guard.run(fake_assembly(), scope, line.receive, line.send)  # type: ignore[arg-type]
+    await line.run(converse)
     assert line.closed is not None
     assert line.closed[0] == 1011
 
 
-async def test_what_rtvi_clients_may_not_send_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_rtvi_clients_may_not_send_is_answered() -> None:
     line = Line(message_frame({"label": "rtvi-ai", "type": "send-file\x1b", "id": "7", "data": {}}))
-    await line.play(monkeypatch)
+    await line.play()
     payload = payload_of(frames_pb2.Frame.FromString(line.client_got[0]))  # type: ignore[attr-defined]
     assert (payload["type"], payload["id"]) == ("error-response", "7")
     assert payload["data"]["error"].startswith("not taken: send-file; taken: [")
 
 
-async def test_a_client_that_leaves_before_its_answer_has_not_failed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_client_that_leaves_before_its_answer_has_not_failed() -> None:
     line = Line(message_frame(rtvi("send-file", {})))
 
     async def send(message: Any) -> None:
         raise OSError
 
     line.send = send  # type: ignore[method-assign]
-    await line.play(monkeypatch)
+    await line.play()
     assert line.guard.ended is None
 
 
 @asynccontextmanager
-async def staying(line: Line, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+async def staying(line: Line) -> AsyncIterator[None]:
     """A client that stays, whatever it sends."""
     line.stays = True
-    playing = asyncio.create_task(line.play(monkeypatch))
+    playing = asyncio.create_task(line.play())
     yield
     playing.cancel()
     await asyncio.gather(playing, return_exceptions=True)
@@ -180,22 +171,18 @@ async def seconds_pass(line: Line, seconds: int) -> None:
         await line.clock.advance(NS_PER_S)
 
 
-async def test_a_muted_client_stays_until_nobody_has_spoken_for_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_muted_client_stays_until_nobody_has_spoken_for_long() -> None:
     line = Line(AUDIO)
-    async with staying(line, monkeypatch):
+    async with staying(line):
         await seconds_pass(line, 290)
         assert line.closed is None
         await seconds_pass(line, 20)
         assert line.closed == (4408, "nobody spoke for 5 minutes")
 
 
-async def test_a_person_has_a_minute_to_allow_the_microphone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_person_has_a_minute_to_allow_the_microphone() -> None:
     line = Line()
-    async with staying(line, monkeypatch):
+    async with staying(line):
         await seconds_pass(line, 55)
         assert line.closed is None
         await seconds_pass(line, 10)
@@ -203,10 +190,10 @@ async def test_a_person_has_a_minute_to_allow_the_microphone(
 
 
 @pytest.mark.parametrize("kind", ["user-started-speaking", "user-transcription", "bot-llm-text"])
-async def test_whoever_speaks_is_not_idle(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whoever_speaks_is_not_idle(kind: str) -> None:
     line = Line(AUDIO)
     said = {"type": "websocket.send", "bytes": message_frame(rtvi(kind, {"text": "yes"}))}
-    async with staying(line, monkeypatch):
+    async with staying(line):
         for _ in range(4):
             await seconds_pass(line, 100)
             await line.guard._checked_send(said)  # pyright: ignore[reportPrivateUsage]
@@ -214,12 +201,10 @@ async def test_whoever_speaks_is_not_idle(kind: str, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("level", "closed"), [(0, True), (8000, False)])
-async def test_audio_that_nobody_hears_is_nobody_who_speaks(
-    level: int, closed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_audio_that_nobody_hears_is_nobody_who_speaks(level: int, closed: bool) -> None:
     line = Line(AUDIO)
     audio = audio_frame(np.full(480, level, np.int16).tobytes(), 24_000)
-    async with staying(line, monkeypatch):
+    async with staying(line):
         for _ in range(4):
             await seconds_pass(line, 100)
             await line.guard._checked_send(  # pyright: ignore[reportPrivateUsage]
@@ -234,46 +219,11 @@ async def test_audio_that_nobody_hears_is_nobody_who_speaks(
 )
 def test_no_message_makes_a_guard_fail(messages: list[Any]) -> None:
     made = [m if isinstance(m, bytes | str) else websocket_message(m) for m in messages]
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        wide = Limits(messages_per_s=1e9, speed=1e9, audio_rate=1e9)
-        line = Line(*made, limits=wide)
-        asyncio.run(line.play(monkeypatch))
+    line = Line(*made, limits=Limits(audio_rate=1e9))
+    asyncio.run(line.play())
     assert line.closed is None or line.closed[0] != 1011
     for message in line.agent_got:
         frame = frames_pb2.Frame.FromString(message)  # type: ignore[attr-defined]
         assert frame.WhichOneof("frame") in ("audio", "message")
         if frame.WhichOneof("frame") == "message":
             assert json.loads(frame.message.data)["type"] in RTVI_TYPES
-
-
-# --- throttle ---------------------------------------------------------------------------------
-
-
-def test_a_line_that_stalled_catches_up_at_four_times_real_time() -> None:
-    throttle, now_ns = Throttle(Limits()), 0
-    for _ in range(750):  # 15 s of packets at once
-        now_ns = throttle.next_ns(0.02, now_ns)
-    assert 3.4 <= now_ns / NS_PER_S <= 3.75
-
-
-@given(jitter_ns=st.lists(st.integers(0, 100_000_000), min_size=1, max_size=200))
-def test_an_ordinary_caller_never_waits(jitter_ns: list[int]) -> None:
-    throttle, now_ns = Throttle(Limits()), 0
-    for number, late_ns in enumerate(jitter_ns):
-        now_ns = max(now_ns, number * 20_000_000 + late_ns)
-        assert throttle.next_ns(0.02, now_ns) == now_ns
-
-
-def test_a_client_that_sends_each_block_of_an_audioworklet_is_not_too_fast() -> None:
-    throttle, block_s = Throttle(Limits()), 128 / 48_000
-    for number in range(375 * 60):
-        now_ns = round(number * block_s * NS_PER_S)
-        assert throttle.next_ns(block_s, now_ns) == now_ns
-
-
-def test_as_many_messages_of_another_kind_are() -> None:
-    throttle, now_ns = Throttle(Limits()), 0
-    with pytest.raises(HangUpError, match="more than 200 messages"):
-        for number in range(375 * 60):
-            now_ns = max(now_ns, number * NS_PER_S // 375)
-            throttle.next_ns(0.0, now_ns)

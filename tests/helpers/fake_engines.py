@@ -228,7 +228,7 @@ async def served(
     """Serve an agent on a free port of loopback."""
     settings = ServeSettings(port=0, access=access or Access(), limits=limits or Limits())
     listener = bind(settings)
-    seats = Seats(max_sessions, settings.limits, assembly.clock)
+    seats = Seats(max_sessions)
     server = Server(create_app(assembly, settings, seats), settings.limits, seats)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:

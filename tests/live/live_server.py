@@ -234,7 +234,7 @@ async def serving(
     settings = ServeSettings(port=0, access=access or Access(), limits=limits or Limits())
     listener = bind(settings)
     answering = answering or _own(assembly)
-    seats = Seats(max_sessions, settings.limits, answering.clock)
+    seats = Seats(max_sessions)
     keeping = keeping or Keeping(tmp_path / "runs")
     live = LiveServer(answering, settings, keeping, seats)
     server = Server(live.app, settings.limits, seats)

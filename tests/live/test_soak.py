@@ -10,7 +10,7 @@ from turngap.agent.limits import Limits
 
 
 async def test_conversations_leave_no_descriptor_and_no_task(tmp_path: Path) -> None:
-    limits = Limits(begins_per_s=1000, request_s=120)
+    limits = Limits(request_s=120)
     speech = np.concatenate((silence(100), tone(300), silence(400)))
     async with serving(tmp_path, limits=limits) as server:
         soaked = await soak(server.port, server.seats, 50, speech, warm_up=20)

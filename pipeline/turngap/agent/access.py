@@ -6,28 +6,23 @@ that resolves to 127.0.0.1 would pass as ours). On other addresses a token is ne
 """
 
 import hmac
+import re
 import secrets
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
-from ipaddress import ip_address
-from typing import Self
-from urllib.parse import parse_qs, urlsplit
+from typing import NamedTuple, Self
+from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
 
+from turngap.agent.limits import CODE_ORIGIN, CODE_TOKEN
 from turngap.core.errors import InputError
-
-# Application codes of RFC 6455, after the HTTP status that says the same.
-CODE_TOKEN = 4401
-CODE_ORIGIN = 4403
+from turngap.core.untrusted import is_loopback
 
 # 128 bits: at one guess a nanosecond, finding it takes longer than the age of the universe.
 TOKEN_BYTES = 16
-TOKEN_LENGTHS = range(16, 257)
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """Why a request is not served: HTTP status, WebSocket close code, and words."""
 
     status: int
@@ -59,11 +54,11 @@ class Access:
         Raises:
             InputError: the token is too short to be safe, or an origin is not one.
         """
-        if token is not None and (len(token) not in TOKEN_LENGTHS or not _is_plain(token)):
+        if token is not None and not re.fullmatch(r"[A-Za-z0-9_-]{16,256}", token):
             raise InputError(
                 "serve.token",
-                f"the token has {len(token)} characters; expected {TOKEN_LENGTHS.start} to "
-                f"{TOKEN_LENGTHS.stop - 1} letters, digits, '-' or '_'",
+                f"the token has {len(token)} characters; expected 16 to 256 letters, digits, '-' "
+                "or '_'",
                 hint="leave it out, and turngap makes and prints one",
             )
         loopback = is_loopback(host)
@@ -73,98 +68,55 @@ class Access:
 
     def refusal(self, request: HTTPConnection) -> Refusal | None:
         """Return why this request is refused, or None if it may pass."""
-        host = request.headers.get("host", "")
-        if self.loopback and not (is_loopback(_name(host)) or self._is_host_of_an_origin(host)):
-            return Refusal(
-                403,
-                CODE_ORIGIN,
-                "access.host",
-                f"this agent listens on loopback and was asked for as {_shown(host)}",
-                "open it as 127.0.0.1 or localhost; behind a proxy, name its origin with --origin",
-            )
-        origin = request.headers.get("origin")
-        if origin is not None and not self._is_ours(origin, host):
-            return Refusal(
-                403,
-                CODE_ORIGIN,
-                "access.origin",
-                f"a page from {_shown(origin)} may not talk to this agent",
-                "open the page that the agent serves, or allow that one with --origin",
-            )
-        if self.token is None or any(map(self.knows, _offered(request))):
-            return None
-        return Refusal(
-            401,
-            CODE_TOKEN,
-            "access.token",
-            "this agent needs its token",
-            "open the URL that `turngap serve` printed, with ?token=… in it",
-        )
+        host = request.headers.get("host", "").lower()
+        origin = request.headers.get("origin", f"http://{host}").lower()
+        if self.loopback and not (_is_here(host) or self._is_allowed(host)):
+            message = f"this agent listens on loopback and was asked for as {host[:80]!r}"
+            hint = "open it as 127.0.0.1 or localhost; behind a proxy, name its origin: --origin"
+            return Refusal(403, CODE_ORIGIN, "access.host", message, hint)
+        if origin not in {*self.origins, f"http://{host}", f"https://{host}"}:
+            message = f"a page from {origin[:80]!r} may not talk to this agent"
+            hint = "open the page that the agent serves, or allow that one with --origin"
+            return Refusal(403, CODE_ORIGIN, "access.origin", message, hint)
+        if self.token is not None and not any(map(self.knows, _offered(request))):
+            hint = "open the URL that `turngap serve` printed, with ?token=… in it"
+            return Refusal(401, CODE_TOKEN, "access.token", "this agent needs its token", hint)
+        return None
+
+    def _is_allowed(self, host: str) -> bool:
+        return not self.origins.isdisjoint({f"http://{host}", f"https://{host}"})
 
     def knows(self, offered: str) -> bool:
         """Return whether that is the token, compared in constant time."""
         return self.token is not None and hmac.compare_digest(offered.encode(), self.token.encode())
 
-    def _is_ours(self, origin: str, host: str) -> bool:
-        if origin.lower() in self.origins:
-            return True
-        parts = urlsplit(origin)
-        return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower() != ""
-
-    def _is_host_of_an_origin(self, host: str) -> bool:
-        return any(urlsplit(origin).netloc == host.lower() for origin in self.origins)
-
 
 def cookie_name(request: HTTPConnection) -> str:
     """Return the name of the token's cookie, by port, as browsers keep cookies by host only."""
-    return f"turngap-{request.url.port or 0}"
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host's name or address is this machine's loopback."""
-    try:
-        return host.lower() == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return f"turngap-{(request.scope.get('server') or ('', 0))[1]}"
 
 
 def _offered(request: HTTPConnection) -> list[str]:
     """Return a request's tokens: from a cookie (the page), a header or the URL."""
-    found: list[str] = []
-    try:
-        cookies = SimpleCookie(request.headers.get("cookie", ""))
-        if (morsel := cookies.get(cookie_name(request))) is not None:
-            found.append(morsel.value)
-    except CookieError:
-        pass
     scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
-        found.append(bearer.strip())
-    return found + parse_qs(request.url.query).get("token", [])
+    found = [bearer.strip()] if scheme.lower() == "bearer" else []
+    found += filter(None, [request.cookies.get(cookie_name(request))])
+    return found + request.query_params.getlist("token")
 
 
-def _name(host: str) -> str:
-    """Return the name or address in a Host header, without its port."""
+def _is_here(host: str) -> bool:
+    """Return whether a Host header names this machine's loopback."""
     try:
-        return urlsplit(f"//{host}").hostname or ""
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
     except ValueError:
-        return ""
+        return False
 
 
 def _origin(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.netloc or parts.path.strip("/"):
+    if (found := re.fullmatch(r"(https?://[^/?#\s]+)/*", text, re.IGNORECASE)) is None:
         raise InputError(
             "serve.origin",
             f"--origin {text!r} is not an origin",
             hint="expected scheme and host, such as https://talk.example.org",
         )
-    return f"{parts.scheme}://{parts.netloc}".lower()
-
-
-def _is_plain(token: str) -> bool:
-    return token.isascii() and all(c.isalnum() or c in "-_" for c in token)
-
-
-def _shown(text: str) -> str:
-    return repr(text[:80]) if text else "nothing"
+    return found[1].lower()

@@ -1,66 +1,41 @@
-"""The server's log: all of it on stderr, and never more than a disk or a reader can take."""
+"""The server's log on stderr: without secrets, in printable lines, and bounded."""
 
 import logging
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from loguru import logger
 
 from turngap.agent.limits import Meter
 from turngap.clocks import MonotonicClock
-from turngap.core.clock import Clock
 from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import harmless
 
 if TYPE_CHECKING:
-    from loguru import Message, Record
+    from loguru import Message
 
 LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
 
-# A client can cause lines: a server that ran out of descriptors wrote 390 MB of them. At this rate
-# a day has 86 MB at most; what the levels below WARNING show is asked for, and not limited.
-BYTES_PER_S = 1000.0
-AT_ONCE_S = 200.0
-LINE_CHARS = 1000
-TRACE_CHARS = 20_000
+# A client can cause warnings: a server that ran out of descriptors wrote 390 MB of them. At this
+# rate a day has 86 MB at most; what a lower level shows is asked for, and not limited.
+BYTES_PER_S, AT_ONCE_S = 1000.0, 200.0
+ENTRY_CHARS = 20_000
 
 
 class BoundedLog:
-    """A file for loguru, bounded for warnings and errors; says how many of them it has left out."""
+    """A sink for loguru that leaves out warnings and errors beyond the bound."""
 
-    def __init__(self, write: Callable[[str], object], clock: Clock) -> None:
-        self._write = write
-        self._clock = clock
-        self._meter = Meter(BYTES_PER_S, AT_ONCE_S, clock.now_ns())
-        self._left_out = 0
+    def __init__(self) -> None:
+        self._clock = MonotonicClock()
+        self._meter = Meter(BYTES_PER_S, AT_ONCE_S, self._clock.now_ns())
 
-    def write(self, message: "Message") -> None:
-        record: Record = message.record
-        first, _, trace = str(message).partition("\n")
-        if record["level"].no >= logging.WARNING:
-            if not self._takes(first[:LINE_CHARS] + trace[:TRACE_CHARS]):
-                return
-            self.stop()
-        # Cut before it is cleaned, which takes time, and once more, so that no half of a secret
-        # that the first cut left is shown.
-        whole = f"{first[: 10 * LINE_CHARS]}\n{trace[: 10 * TRACE_CHARS]}"
-        first, _, trace = text_without_secrets(whole).partition("\n")
-        more = "".join(harmless(line) + "\n" for line in trace[:TRACE_CHARS].splitlines())
-        self._write(f"{harmless(first, LINE_CHARS)}\n{more}")
-
-    def stop(self) -> None:
-        """Say what was left out; loguru calls it at the end, too."""
-        if self._left_out:
-            self._write(f"({self._left_out} entries of the log were left out)\n")
-            self._left_out = 0
-
-    def _takes(self, text: str) -> bool:
-        size = len(text.encode(errors="replace"))
-        taken = self._meter.take(size, self._clock.now_ns())
-        self._left_out += not taken
-        return taken
+    def __call__(self, message: "Message") -> None:
+        text = str(message)[:ENTRY_CHARS]
+        bounded = message.record["level"].no >= logging.WARNING
+        if not bounded or self._meter.take(len(text), self._clock.now_ns()):
+            lines = text_without_secrets(text).splitlines()
+            sys.stderr.write("".join(harmless(line) + "\n" for line in lines))
 
 
 class _ToLoguru(logging.Handler):
@@ -71,13 +46,8 @@ class _ToLoguru(logging.Handler):
         logger.opt(exception=record.exc_info).log(level, "{}", record.getMessage())
 
 
-def _write(text: str) -> None:
-    # Whichever stderr there is by then: that of today may be closed before the log is.
-    sys.stderr.write(text)
-
-
 def set_log_level(level: str) -> None:
-    """Set the log's level on stderr; at debug level pipecat logs what becomes of every frame.
+    """Set the log's level; at debug level pipecat logs what becomes of every frame.
 
     Raises:
         InputError: there is no such level.
@@ -87,8 +57,7 @@ def set_log_level(level: str) -> None:
             "serve.log_level", f"no log level {level!r}", hint=f"known: {', '.join(LOG_LEVELS)}"
         )
     logger.remove()
-    log = BoundedLog(_write, MonotonicClock())
     form = "{time:HH:mm:ss.SSS} {level} {message}"
     # `diagnose` would print the values of variables below a traceback, keys among them.
-    logger.add(log, level=level.upper(), format=form, diagnose=False)
+    logger.add(BoundedLog(), level=level.upper(), format=form, diagnose=False)
     logging.basicConfig(handlers=[_ToLoguru()], level=logging.WARNING, force=True)

@@ -11,7 +11,7 @@ import numpy as np
 from starlette.types import Message
 
 from turngap.agent import limits as of
-from turngap.agent.limits import HangUpError
+from turngap.agent.limits import TEXT_CHARS, HangUpError
 from turngap.core.audio import AUDIBLE_DBFS, Pcm, rms_dbfs
 from turngap.core.frames import Frame, frame_in, message_frame
 from turngap.core.messages import ANSWER, CANCEL, LLM, SAY
@@ -33,7 +33,7 @@ class Taken:
         passes: whether the agent's pipeline gets it.
         audio_s: how many seconds of audio it has.
         pcm: that audio.
-        asks: a text that makes the agent work, empty for other work; None if it does not.
+        asks: whether it makes the agent work, as a typed turn does.
         asked: an RTVI client message: what is asked for, and with what.
         answer: what is sent to the client at once.
     """
@@ -41,7 +41,7 @@ class Taken:
     passes: bool = False
     audio_s: float = 0.0
     pcm: Pcm | None = None
-    asks: str | None = None
+    asks: bool = False
     asked: tuple[str, Any] | None = None
     answer: bytes | None = None
 
@@ -117,9 +117,12 @@ def _rtvi(payload: dict[str, Any]) -> Taken:
         return Taken(answer=message_frame({**refused, "id": str(payload.get("id"))[:100]}))
     if kind == "send-text":
         content = data.get("content") if isinstance(data, dict) else None
-        return Taken(passes=True, asks=content if isinstance(content, str) else "")
+        if isinstance(content, str) and len(content) > TEXT_CHARS:
+            why = f"a text has {len(content)} characters, and {TEXT_CHARS} are allowed"
+            raise HangUpError(of.CODE_NOT_ALLOWED, why)
+        return Taken(passes=True, asks=True)
     if kind == "client-message" and isinstance(data, dict):
         named = str(data.get("t"))
-        asks = "" if named in (SAY, ANSWER, LLM, CANCEL) else None
+        asks = named in (SAY, ANSWER, LLM, CANCEL)
         return Taken(passes=True, asks=asks, asked=(named, data.get("d")))
     return Taken(passes=True)

@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -79,18 +80,20 @@ def plain_app(agent: str, seats: Seats) -> FastAPI:
 
 def create_app(assembly: "Assembly", settings: ServeSettings, seats: Seats) -> FastAPI:
     """Make the ASGI application."""
+    from turngap.agent.session import converse  # and pipecat, which a relay does without
+
     app = plain_app(assembly.stack.name, seats)
 
     async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
         websocket = await admitted(settings.access, scope, receive, send)
         if websocket is None:
             return
-        async with seats.seat(scope) as seat:
+        async with seats.seat() as seat:
             if seat.refused:
                 await close(websocket, seat.code, seat.refused)
                 return
             guard = Guard(settings.limits, assembly.clock, assembly.stack.audio.in_sample_rate)
-            await guard.run(assembly, scope, receive, send, leave=seat.leave)
+            await guard.run(partial(converse, assembly), scope, receive, send, seat.leave)
 
     app.router.routes.append(WebSocketRoute(PATH, Endpoint(endpoint)))
     return app

@@ -6,7 +6,6 @@ import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
@@ -28,7 +27,7 @@ from turngap.caller.intake import MOST_MESSAGE_BYTES, MOST_QUEUED, QUEUED_AGAIN
 from turngap.caller.sending import PromptSends
 from turngap.core.clock import Clock
 from turngap.core.errors import NOTHING_THERE, AgentError, InputError, url_meant
-from turngap.core.untrusted import MOST_SENTENCE, printable
+from turngap.core.untrusted import MOST_SENTENCE, is_loopback, printable
 
 CLOSE_TIMEOUT_S = 2.0
 _FAILED = re.compile(r"\[Errno (\d+)\] Connect call failed")
@@ -289,11 +288,3 @@ async def _upgraded(request: Request, clock: Clock, tcp: StampedSocket | None) -
 def goes_through_proxy(uri: WebSocketURI) -> bool:
     """Return whether an address is reached by a proxy; this machine itself never is."""
     return not is_loopback(uri.host) and get_proxy(uri) is not None
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether the host of a URL is this machine's own loopback, by its name alone."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

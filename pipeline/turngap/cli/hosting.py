@@ -96,7 +96,7 @@ def host_agent(
     with server.bind(settings) as listener, suppress(KeyboardInterrupt):  # the ordinary end
         with _ended_by_sigterm():
             answering = _answering(wanted.choice, library, clock)
-        seats = Seats(wanted.max_sessions, settings.limits, clock)
+        seats = Seats(wanted.max_sessions)
         live = LiveServer(answering, settings, keeping, seats)
         bound, port = listener.getsockname()[:2]
         announce(Where(bound, port, access.token), answering.chosen())

@@ -12,6 +12,7 @@ from turngap.cli.hosting import TOKEN_VARIABLE, Wanted, Where, host_agent
 from turngap.cli.shared import print_json, say
 from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
+from turngap.core.untrusted import is_loopback
 
 if TYPE_CHECKING:
     from turngap.agent.stack import Chosen
@@ -229,8 +230,6 @@ def talk(
 
 def remarks(where: Where, max_sessions: int) -> list[str]:
     """Return what somebody who starts a server should know of it."""
-    from turngap.agent.access import is_loopback
-
     most = "1 conversation" if max_sessions == 1 else f"{max_sessions} conversations"
     lines = [f"up to {most} at once; more are told that it is full"]
     if where.token and not is_loopback(where.host):

@@ -10,6 +10,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any, cast
 
 # A peer's reason or error: a few sentences, or the end of a traceback.
@@ -195,3 +196,11 @@ def shown(value: Any, most: int = 40) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return repr(printable(value, most)) if isinstance(value, str) else str(value)[:most]
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host's name or address, as of a URL, is this machine's own loopback."""
+    try:
+        return host.lower() == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

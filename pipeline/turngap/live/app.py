@@ -173,7 +173,7 @@ class LiveServer:
         return Endpoint(endpoint)
 
     async def _seated(self, websocket: WebSocket, asgi: tuple[Scope, Receive, Send]) -> None:
-        async with self._seats.seat(asgi[0]) as seat:
+        async with self._seats.seat() as seat:
             if seat.refused:
                 await close(websocket, seat.code, seat.refused)
                 return

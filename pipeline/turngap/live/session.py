@@ -64,22 +64,22 @@ class LiveSession(Guard):
     async def talk(
         self, scope: Scope, receive: Receive, send: Send, leave: Callable[[], None]
     ) -> None:
-        await self.run(None, scope, receive, send, leave=leave)
+        await self.run(self._converse, scope, receive, send, leave)
 
-    async def _converse(self, assembly: Any, socket: WebSocket, memory: Any) -> None:
-        await self._answering.converse(socket, self._held)
+    async def _converse(self, socket: WebSocket) -> None:
+        try:
+            await self._answering.converse(socket, self._held)
+        finally:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _failed(self, error: BaseException) -> None:
+    async def failed(self, error: BaseException) -> None:
         if not isinstance(error, TurngapError):
-            await super()._failed(error)
+            await super().failed(error)
             return
         # A close has no room for all of it.
         said_so = {"message": error.message, "hint": error.hint}
         await self._told({"turngap": "failed", **texts_without_secrets(said_so)})
         await self.end(CODE_FAILED, error.message)
-
-    async def _come_down(self) -> None:
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def heard(self, pcm: Pcm) -> None:
         self._connection.hear(pcm)

@@ -4,7 +4,7 @@ from collections import Counter
 from urllib.parse import urlsplit
 
 from turngap.core.errors import NOTHING_THERE
-from turngap.core.untrusted import MOST_SENTENCE, printable
+from turngap.core.untrusted import MOST_SENTENCE, is_loopback, printable
 from turngap.load.curve import best_steps, gap_ms
 from turngap.load.record import LoadRecord
 from turngap.load.words import at_load, sessions_words
@@ -44,8 +44,6 @@ def off_level_words(record: LoadRecord) -> str:
 
 def _is_here(record: LoadRecord) -> bool:
     """Whether the agent and its callers run on the same machine, as far as can be told."""
-    from turngap.agent.access import is_loopback
-
     try:
         host = urlsplit(str(record.agent.get("url", ""))).hostname or ""
     except ValueError:

@@ -17,12 +17,13 @@ from pathlib import Path
 from turngap.agent.stack import load_stack, resolved, stack_files
 from turngap.backends import AGENT, BackendSettings, BackendSpec, Weights, install
 from turngap.caller.endpoint import Endpoint
-from turngap.caller.opening import check_url, goes_through_proxy, is_loopback
+from turngap.caller.opening import check_url, goes_through_proxy
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.secrets import text_without_secrets
 from turngap.core.sizes import bytes_words
+from turngap.core.untrusted import is_loopback
 from turngap.defaults.file import Defaults, read_defaults
 from turngap.play.command import address_of, argv_of, shown_address
 from turngap.scenario.library import library_dir, library_paths, load_scenarios

@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 from failing_engines import AFTER_A_TOOL, Cast, Fate, Fates, assembly_of, parts, talk_to
 
-from turngap.agent import guards, replies
+from turngap.agent import watchdogs
 from turngap.backends import ConfiguredBackend
 from turngap.core.tracked import TrackedTurn
 from turngap_services.llm import combine
@@ -62,9 +62,9 @@ UNHARMED: set[tuple[str, Fate]] = {("stt", "makes_no_sense"), ("llm", "makes_no_
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has no end is as endless after less, and sooner heard out."""
-    monkeypatch.setattr(replies, "MOST_REPLY_CHARS", 300)
-    monkeypatch.setattr(guards, "LEAST_VOICE_MS", 2000.0)
-    monkeypatch.setattr(guards, "VOICE_MS_A_CHAR", 10.0)
+    monkeypatch.setattr(watchdogs, "MOST_REPLY_CHARS", 300)
+    monkeypatch.setattr(watchdogs, "LEAST_VOICE_MS", 2000.0)
+    monkeypatch.setattr(watchdogs, "VOICE_MS_A_CHAR", 10.0)
 
 
 def cast(kind: str, fates: Fates) -> Cast:

@@ -25,7 +25,6 @@ from pipecat.workers.runner import WorkerRunner
 
 from turngap.agent.controls import Controls
 from turngap.agent.domain import DomainAnswer
-from turngap.agent.guards import guard_ears, guard_voice, usable_again
 from turngap.agent.observer import AgentObserver, MonotonicPipecatClock, StampedSerializer
 from turngap.agent.offers import Offers, offers_of
 from turngap.agent.output import YieldingTransport
@@ -39,7 +38,7 @@ from turngap.agent.voice.feed import SpeechFeed
 from turngap.agent.voice.heard import HeardKeeper, Ledger, MadeCounter
 from turngap.agent.voice.speech_output import Speaking, speaking
 from turngap.agent.warming import PrefixWarmer, warm_session, warm_voice
-from turngap.agent.watch import Patience
+from turngap.agent.watchdogs import Patience, guard_ears, guard_voice, usable_again
 from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking
 from turngap.core.clock import Clock
 from turngap.scenario.domain import Domain, domain_of

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from turngap.agent.watch import LLM, TRANSCRIPT_MS
 from turngap.backends import (
     KINDS,
     BackendSettings,
@@ -27,6 +26,12 @@ from turngap.core.secrets import text_without_secrets
 from turngap.store.files import read_toml
 
 GROUP = "turngap.stacks"
+
+# By default. To the first token more than a combined model may take, which gives each of two parts
+# 3 s; from one to the next more than it gives a part (5 s), as it may have another to fall back to.
+FIRST_TOKEN_MS, STALL_MS = 10_000.0, 6_000.0
+# What a recogniser says later than the caller waits for an answer comes in vain.
+TRANSCRIPT_MS = 6_000.0
 
 
 class _Strict(BaseModel):
@@ -109,8 +114,8 @@ class PipelineSettings(_Strict):
 
     vad_first: bool = True
     keep_heard: bool = False
-    first_token_ms: Annotated[float, Field(ge=1000, le=600_000)] = LLM.first_ms
-    stall_ms: Annotated[float, Field(ge=1000, le=600_000)] = LLM.next_ms
+    first_token_ms: Annotated[float, Field(ge=1000, le=600_000)] = FIRST_TOKEN_MS
+    stall_ms: Annotated[float, Field(ge=1000, le=600_000)] = STALL_MS
     transcript_ms: Annotated[float, Field(ge=1000, le=600_000)] = TRANSCRIPT_MS
     metrics: bool = False
     system_prompt: str = "You are on a phone call. Answer in one or two short spoken sentences."

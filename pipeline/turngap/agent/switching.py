@@ -32,11 +32,11 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
 
 from turngap.agent.offers import Offers
-from turngap.agent.replies import ReplyWatch, spoken
-from turngap.agent.watch import LLM, Late, Patience
+from turngap.agent.watchdogs import LLM, Late, Patience, ReplyWatch
 from turngap.backends import ConfiguredBackend
 from turngap.clocks import others_first
 from turngap.core.clock import Clock
+from turngap.core.untrusted import harmless
 from turngap.thoughts import guard_thoughts
 
 
@@ -226,7 +226,8 @@ class LlmSwitch(FrameProcessor):
             await others_first()  # a model that does not stop must let itself be stopped
             return
         if isinstance(frame, LLMTextFrame):
-            frame.text = spoken(frame.text)
+            # What no voice, no JSON and no terminal can take is left out.
+            frame.text = "\n".join(map(harmless, frame.text.split("\n")))
         await self._watch.saw(frame)
         self._follow(frame)
         await self.push_frame(frame, direction)

@@ -1,25 +1,32 @@
-"""How an engine's silence is told, taken back, and ended."""
+"""How an engine's silence is told, taken back and ended, and what is left alone."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 
 import pytest
 from failing_engines import ScriptedLLM
 from fake_openai import FakeOpenAI, serving
 from pipecat.frames.frames import (
+    EndFrame,
     ErrorFrame,
+    Frame,
     LLMContextFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
+    StartFrame,
+    VADUserStoppedSpeakingFrame,
 )
 from pipecat.pipeline.worker import PipelineParams
 from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.frame_processor import FrameDirection
+from pipecat.services.settings import STTSettings
+from pipecat.services.stt_service import STTService
 from running_line import PATIENCE_S, running
 
 from turngap.agent.offers import Offers
 from turngap.agent.switching import LlmSwitch, Memory
-from turngap.agent.watch import Patience, Watch
+from turngap.agent.watchdogs import Patience, ReplyWatch, guard_ears
 from turngap.backends import BackendSettings, BackendSpec, ConfiguredBackend
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
@@ -34,11 +41,17 @@ class Told:
         self.clock = ManualClock()
         self.late: list[str] = []
         self.given_up: list[str] = []
-        patience = Patience(first_ms=10_000, next_ms=6000)
-        self.watch = Watch("token", patience, self.clock, self.late.append, self._give_up)
+        self.watch = ReplyWatch(self.clock, self._give_up, late=self.late.append)
 
     async def _give_up(self, why: str) -> None:
         self.given_up.append(why)
+
+    async def token(self) -> None:
+        await self.watch.saw(LLMTextFrame("word"))
+
+    async def finishes(self) -> None:
+        await self.watch.saw(LLMFullResponseStartFrame())
+        await self.watch.saw(LLMFullResponseEndFrame())
 
     async def passes(self, ms: float) -> None:
         await self.clock.advance(ms_to_ns(ms))
@@ -53,7 +66,6 @@ async def test_a_first_result_that_does_not_come_is_told_and_then_given_up() -> 
     assert (told.late, told.given_up) == (["no token for 3 s"], [])
     await told.passes(7000)
     assert told.given_up == ["no token for 10 s"]
-    assert not told.watch.waits
 
 
 async def test_a_stall_in_the_middle_is_told_sooner() -> None:
@@ -61,7 +73,7 @@ async def test_a_stall_in_the_middle_is_told_sooner() -> None:
     told.watch.begin()
     for _ in range(2):
         await told.passes(100)
-        told.watch.news()
+        await told.token()
     await told.passes(1000)
     assert told.late == ["no token for 1 s after 2 tokens"]
     await told.passes(5000)
@@ -72,10 +84,10 @@ async def test_what_was_said_is_taken_back_if_the_engine_goes_on() -> None:
     told = Told()
     told.watch.begin()
     await told.passes(3500)
-    told.watch.news()
+    await told.token()
     assert told.late == ["no token for 3 s", ""]
     await told.passes(999)
-    told.watch.finish()
+    await told.finishes()
     await told.passes(60_000)
     assert (told.late, told.given_up) == (["no token for 3 s", ""], [])
 
@@ -85,7 +97,7 @@ async def test_an_engine_that_was_told_to_stop_is_not_waited_for_and_stays_late(
     told.watch.begin()
     await told.passes(3000)
     told.watch.end()
-    told.watch.finish()  # what it says as it stops
+    await told.finishes()  # what it says as it stops
     await told.passes(60_000)
     assert (told.late, told.given_up) == (["no token for 3 s"], [])
 
@@ -159,3 +171,57 @@ async def test_a_server_that_stalls_is_hung_up_on_and_asked_again(
             await line.until(lambda: len(line.of(LLMFullResponseEndFrame)) == 2)
     assert said in errors[0]
     assert "".join(f.text for f in line.of(LLMTextFrame)).endswith("One two three.")
+
+
+# --- a recogniser ------------------------------------------------------------------------------
+
+
+MOST_MS = 20.0
+
+
+async def too_long() -> None:
+    clock = MonotonicClock()
+    await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(5 * MOST_MS))
+
+
+class SlowSTT(STTService):
+    """Takes far longer than it may over what begins and ends a session, and ends no utterance."""
+
+    def __init__(self) -> None:
+        super().__init__(ttfs_p99_latency=0.1, settings=STTSettings(model="x", language=None))
+
+    async def start(self, frame: StartFrame) -> None:
+        await too_long()
+        await super().start(frame)
+
+    async def stop(self, frame: EndFrame) -> None:
+        await too_long()
+        await super().stop(frame)
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        if isinstance(frame, VADUserStoppedSpeakingFrame):
+            await asyncio.Event().wait()
+        await super().process_frame(frame, direction)
+
+    async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
+        return
+        yield
+
+
+async def test_a_session_begins_and_ends_however_long_a_recogniser_needs_for_it() -> None:
+    errors: list[str] = []
+    stt = SlowSTT()
+
+    async def on_error(_: object, frame: ErrorFrame) -> None:
+        errors.append(frame.error)
+
+    stt.add_event_handler("on_error", on_error)
+    guard_ears(stt, most_ms=MOST_MS)
+    async with running(stt, params=PipelineParams()) as line:
+        await line.until(lambda: bool(line.of(StartFrame)))
+        # It is given up at the utterance, and turn-taking hears of its end all the same.
+        await line.send(VADUserStoppedSpeakingFrame())
+        await line.until(lambda: bool(line.of(VADUserStoppedSpeakingFrame)))
+        await line.send(EndFrame())
+        await line.until(lambda: bool(line.of(EndFrame)))
+    assert errors == ["no result for 0.02 s"]

@@ -7,6 +7,7 @@ import pytest
 from commandline import SCENARIOS, turngap_here
 from made_records import USER_END_NS, make_turn, scaled
 from otlp_collector import Collector, collector
+from telemetry_names import CONVERSATION, METRICS, STAGE, TURN
 from virtual_agents import VirtualAgents
 
 from turngap.caller.endpoint import Endpoint
@@ -15,11 +16,9 @@ from turngap.core.events import ToolCall
 from turngap.core.results import AnswerRecord
 from turngap.load.calls import Answered, load_turn
 from turngap.load.schedule import Call, Shape, Step, Window
-from turngap.load.telling import ToldSteps
+from turngap.load.telling import TracedSteps
 from turngap.play.target import AgentChoice, resolve
-from turngap.telemetry.conversation import conversation_about
-from turngap.telemetry.names import CONVERSATION, METRICS, STAGE, TURN
-from turngap.telemetry.telemetry import telemetry_to
+from turngap.telemetry.telemetry import conversation_about, telemetry_to
 from turngap.testing.agent import Reply, Script
 from turngap.testing.clock import ManualClock
 
@@ -62,7 +61,7 @@ async def test_a_load_test_tells_the_rest_of_it(there: Collector) -> None:
     step = Step(1, 8, Window(0, 10, 0), (call,))
     telemetry = telemetry_to(there.url)
     agent = resolve(AgentChoice("ws://127.0.0.1:9/ws"), SCENARIOS)
-    told = ToldSteps(telemetry, "a-load", agent, label="before", commit="abc")
+    told = TracedSteps(telemetry, "a-load", agent, label="before", commit="abc")
     told.headers(step, Endpoint("ws://127.0.0.1:9/ws"))
     missed = load_turn(1, call, 1, None, missed="refused", why="HTTP 503")
     await told.ended([load_turn(1, call, 1, Answered(make_turn(), waited_ms=100.0)), missed])
@@ -93,7 +92,7 @@ def test_turns_of_all_kinds_tell_all_that_is_listed_of_a_turn(
     sent = {name for span in spans if span.name == "turngap.turn" for name in span.attributes}
     assert sent == set(TURN)
     stages = [span for span in spans if "turngap.stage" in span.attributes]
-    assert {frozenset(span.attributes) for span in stages} == {frozenset(STAGE)}
+    assert {frozenset(span.attributes) for span in stages} == {STAGE}
     # A tool takes a span with one of these for the call of an LLM, of which it would count two.
     llms = {"gen_ai.operation.name", "gen_ai.request.model"}
     assert not any(llms & set(span.attributes) for span in spans if span.parent)

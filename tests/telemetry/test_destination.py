@@ -3,9 +3,8 @@
 import pytest
 
 from turngap.core.errors import InputError
-from turngap.telemetry import destination
-from turngap.telemetry.destination import Destination
-from turngap.telemetry.telemetry import OFF, telemetry_to
+from turngap.telemetry import telemetry
+from turngap.telemetry.telemetry import OFF, Destination, telemetry_to
 
 
 @pytest.fixture(autouse=True)
@@ -75,17 +74,17 @@ def test_an_environment_that_cannot_be_followed_is_spoken_of_and_fails_nothing(
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv(name, value)
-    telemetry = telemetry_to(None)
-    assert not telemetry.on
-    words = telemetry.close()
+    off = telemetry_to(None)
+    assert not off.on
+    words = off.close()
     assert words is not None
     assert words.startswith("telemetry is not sent: ")
     assert said in words
 
 
 def test_without_the_extra_the_flag_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    lacking = destination.OTLP.__class__("module", "no_such_module", destination.OTLP.remedy)
-    monkeypatch.setattr(destination, "OTLP", lacking)
+    lacking = telemetry.OTLP.__class__("module", "no_such_module", telemetry.OTLP.remedy)
+    monkeypatch.setattr(telemetry, "OTLP", lacking)
     with pytest.raises(InputError, match="not installed") as raised:
         telemetry_to("http://127.0.0.1:9")
     assert "pip install 'turngap[otlp]'" in raised.value.hint

@@ -106,4 +106,4 @@ def test_a_collector_that_is_down_costs_a_warning_and_no_run(
     assert len(run.turns) == 3
     (warned,) = [r for r in caplog.records if r.name == "turngap"]
     assert warned.levelname == "WARNING"
-    assert "could not be sent to http://127.0.0.1:9: connection refused" in warned.message
+    assert "could not be sent to http://127.0.0.1:9" in warned.message

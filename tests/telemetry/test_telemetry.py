@@ -1,7 +1,6 @@
 """What a collector gets of the turns that were told, and what a collector that fails changes."""
 
 import logging
-import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -18,13 +17,11 @@ from turngap.core.results import Turn
 from turngap.core.secrets import remember
 from turngap.load.calls import Answered, load_turn
 from turngap.load.schedule import Call, Shape, Step, Window
-from turngap.load.telling import ToldSteps
+from turngap.load.telling import TracedSteps
 from turngap.play.target import AgentChoice, resolve
-from turngap.telemetry import exporters, sender
-from turngap.telemetry.conversation import conversation_about
-from turngap.telemetry.exporters import SpanExporters
-from turngap.telemetry.names import CONVERSATION, GAP, METRICS, STAGE, STAGES, TURN, TURNS
-from turngap.telemetry.telemetry import Telemetry, telemetry_to
+from turngap.telemetry import sdk
+from turngap.telemetry.sdk import GAP, STAGES, TURNS
+from turngap.telemetry.telemetry import Telemetry, conversation_about, telemetry_to
 from turngap.testing.clock import ManualClock
 
 SECRET = "sk-a1b2c3d4e5f6g7h8"
@@ -45,7 +42,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    monkeypatch.setattr(exporters, "BRIEF_S", 30.0)  # a busy machine is no slow collector
+    monkeypatch.setattr(sdk, "TIMEOUT_S", 30.0)  # a busy machine is no slow collector
     with collector() as kept:
         yield kept
 
@@ -100,23 +97,6 @@ def test_a_conversation_is_one_tree_of_turns_and_stages(there: Collector) -> Non
     assert "turngap.gap_ms" not in second.attributes
     assert second.failed == second.attributes["turngap.why_no_gap"]
     assert {span.service for span in spans} == {"turngap"}
-
-
-def test_every_attribute_and_figure_is_one_of_those_that_are_listed(there: Collector) -> None:
-    turns = [
-        make_turn(llm="small", yield_ms=120.0, error="it broke off", left_out="a cold start"),
-        make_turn(turn=2, marks_ms=scaled(-0.5)),
-        make_turn(turn=3, marks_ms=scaled(3)),
-    ]
-    telemetry = telemetry_to(there.url)
-    tell(telemetry, *turns, commit="abc", label="x", server=("localhost", 8765))
-    telemetry.close()
-    for span in there.spans:
-        listed = TURN if span.name == "turngap.turn" else STAGE if span.parent else CONVERSATION
-        assert set(span.attributes) <= set(listed), span.name
-    assert {(name, unit) for name, unit, _, _ in there.points} <= {
-        (name, unit) for name, (unit, _, _) in METRICS.items()
-    }
 
 
 def test_a_cut_in_is_told_and_has_no_stages(there: Collector) -> None:
@@ -207,93 +187,47 @@ def test_a_sampler_that_keeps_nothing_tells_the_agent_so(
     assert sum(p.as_int for n, _, _, p in there.points if n == TURNS) == 1  # figures count all
 
 
-@pytest.mark.parametrize(("status", "why"), [(400, "Bad Request"), (503, "Service Unavailable")])
-def test_a_collector_that_refuses_is_spoken_of_once(
-    status: int, why: str, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("refuses", ["", "/v1/metrics"], ids=["all", "histograms alone"])
+async def test_a_collector_that_fails_is_left_alone_and_reported_once(
+    refuses: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with collector(status=status) as refusing:
-        telemetry = telemetry_to(refusing.url)
+    with collector(status=200 if refuses else 400) as failing:
+        failing.refuses = refuses
+        telemetry = telemetry_to(failing.url)
         tell(telemetry, make_turn())
+        await telemetry.between()
+        tell(telemetry, make_turn())
+        await telemetry.between()
         words = telemetry.close()
-    assert words is not None
-    assert words.startswith("telemetry: 12 of 12 spans and the histograms could not be sent to")
-    assert why in words
+        assert [path for path, *_ in failing.requests].count("/v1/metrics") <= 1
+    assert telemetry.lost
+    what, sent = ("histograms", 24) if refuses else ("spans and histograms", 0)
+    assert str(words).startswith(
+        f"telemetry: {what} could not be sent to {failing.url}, {sent} spans were sent: "
+    )
     assert capfd.readouterr() == ("", "")
     assert logging.getLogger("opentelemetry").propagate
 
 
-def test_of_a_collector_that_takes_traces_alone_it_is_said(there: Collector) -> None:
-    there.refuses = "/v1/metrics"
+async def test_nothing_is_sent_before_a_flush(there: Collector) -> None:
     telemetry = telemetry_to(there.url)
-    tell(telemetry, make_turn())
-    assert telemetry.close() == (
-        f"telemetry of 1 conversation sent to {there.url}: 12 spans, without the histograms: "
-        "Method Not Allowed (set OTEL_METRICS_EXPORTER=none if it takes none)"
-    )
+    for _ in range(3):
+        tell(telemetry, *(make_turn(turn=n) for n in range(1, 100)))  # more than the SDK's batch
+    assert not there.requests
+    await telemetry.between()
+    assert len(there.spans) == 3 * (1 + 99 * 11)
+    telemetry.close()
 
 
-def test_a_collector_that_is_down_is_spoken_of_once(capfd: pytest.CaptureFixture[str]) -> None:
-    telemetry = telemetry_to("http://127.0.0.1:9")
-    tell(telemetry, make_turn())
-    assert str(telemetry.close()).endswith("http://127.0.0.1:9: connection refused")
-    assert capfd.readouterr() == ("", "")
-
-
-async def test_nothing_is_under_way_once_the_next_conversation_begins() -> None:
-    with collector(holds=True) as slow:
-        telemetry = telemetry_to(slow.url)
-        threads: list[object] = []
-        for _ in range(3):
-            tell(telemetry, make_turn())
-            await telemetry.between()  # the first waits for the thread; the others send nothing
-            assert telemetry._thread is not None
-            assert telemetry._thread.done.done()
-            threads.append(telemetry._thread)
-        assert len(set(threads)) == 1
-        slow.held.set()
-        assert str(telemetry.close()).startswith("telemetry of 3 conversations sent")
-        assert len({span.trace for span in slow.spans}) == 3
-
-
-def test_between_conversations_no_request_is_begun_once_time_is_up(
-    there: Collector, monkeypatch: pytest.MonkeyPatch
+def test_a_turn_that_cannot_be_traced_ends_nothing_and_is_logged(
+    there: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sender, "BATCH", 5)
     telemetry = telemetry_to(there.url)
+    tell(telemetry, make_turn().model_copy(update={"marks": ()}))
     tell(telemetry, make_turn())
-    over = threading.Event()
-    assert telemetry._sender is not None
-    export = SpanExporters.export
-
-    def slow(exporters: SpanExporters, *args: Any, **options: Any) -> bool:
-        over.set()  # while the first is under way
-        return export(exporters, *args, **options)
-
-    monkeypatch.setattr(SpanExporters, "export", slow)
-    assert telemetry._sender.send(over) is None  # which is no failure
-    assert len(there.requests) == 1
-    assert telemetry._sender.waiting == 12 - 5
-    assert str(telemetry.close()).endswith("12 spans")
-    assert len(there.spans) == 12
-
-
-@pytest.mark.parametrize(("given", "brief_s"), [(None, 0.5), ("7", 0.5), ("0.25", 0.25)])
-def test_what_is_sent_between_conversations_has_a_deadline_of_its_own(
-    given: str | None, brief_s: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[float | None] = []
-    for name in ("OTLPSpanExporter", "OTLPMetricExporter"):
-        real = getattr(exporters, name)
-
-        def noted(url: str, timeout: float | None, real: Any = real) -> Any:
-            made.append(timeout)
-            return real(url, timeout=timeout)
-
-        monkeypatch.setattr(exporters, name, noted)
-    if given is not None:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", given)
-    telemetry_to("http://127.0.0.1:9")
-    assert made == [exporters.TIMEOUT_S if given is None else None, brief_s] * 2
+    telemetry.close()
+    assert "turn 1 has no mark user_end" in caplog.text
+    assert len([span for span in there.spans if not span.parent]) == 1
 
 
 async def test_what_is_sent_between_conversations_is_sent_once(there: Collector) -> None:
@@ -307,47 +241,6 @@ async def test_what_is_sent_between_conversations_is_sent_once(there: Collector)
 
 
 # --- what fails ---------------------------------------------------------------------------------
-
-
-def test_spans_that_found_no_room_are_lost_also_if_all_others_were_sent(
-    there: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sender, "MOST_KEPT", 5)
-    telemetry = telemetry_to(there.url)
-    tell(telemetry, make_turn())
-    assert telemetry.close() == (
-        f"telemetry: 7 of 12 spans could not be sent to {there.url}: "
-        "turngap keeps 5 spans at most until they are sent"
-    )
-    assert telemetry.lost
-    assert len(there.spans) == 5
-
-
-def test_a_turn_that_cannot_be_told_ends_nothing_and_is_spoken_of(there: Collector) -> None:
-    turn = make_turn()
-    without = turn.model_copy(update={"marks": tuple(turn.marks[1:])})
-    assert "user_end" not in {mark.name for mark in without.marks}
-    telemetry = telemetry_to(there.url)
-    tell(telemetry, without)
-    tell(telemetry, turn)
-    words = telemetry.close()
-    assert words is not None
-    assert words.startswith("telemetry of 1 conversation sent")
-    assert words.endswith("; 1 conversation could not be told whole: turn 1 has no mark user_end")
-    assert len([span for span in there.spans if not span.parent]) == 1
-
-
-def test_a_runs_own_error_is_the_one_that_comes_out(there: Collector) -> None:
-    turn = make_turn()
-    telemetry = telemetry_to(there.url)
-    known = conversation_about("the-run", "coffee-order", 1, 0.0)
-    with (
-        pytest.raises(AgentError, match="the line was lost"),
-        telemetry.conversation(known, "embedded", ManualClock()) as told,
-    ):
-        told.turn(turn.model_copy(update={"marks": ()}))
-        raise AgentError("agent.line_lost", "the line was lost")
-    assert "could not be told whole" in str(telemetry.close())
 
 
 @pytest.mark.parametrize(
@@ -381,7 +274,7 @@ async def test_of_a_step_a_few_calls_are_traced_and_all_turns_counted(
         1, 8, Window(0, 10, 0), tuple(Call(n, 0.0, 0, shape, (True,)) for n in range(1, calls + 1))
     )
     telemetry = telemetry_to(there.url)
-    told = ToldSteps(telemetry, "a-load", resolve(AgentChoice("ws://127.0.0.1:9/ws"), SCENARIOS))
+    told = TracedSteps(telemetry, "a-load", resolve(AgentChoice("ws://127.0.0.1:9/ws"), SCENARIOS))
     headers = told.headers(step, Endpoint("ws://127.0.0.1:9/ws"))
     assert len(headers) == calls
     assert sum(header.endswith("-01") for (header,) in headers.values()) == traced
@@ -410,7 +303,7 @@ async def test_of_a_step_a_few_calls_are_traced_and_all_turns_counted(
 def test_of_callers_on_other_machines_no_call_is_traced(there: Collector) -> None:
     step = Step(1, 1, Window(0, 10, 0), (Call(1, 0.0, 0, Shape("made", (0.36,), 1.0), (True,)),))
     agent = resolve(AgentChoice("ws://127.0.0.1:9/ws"), SCENARIOS)
-    told = ToldSteps(telemetry_to(there.url), "a-load", agent, traces=False)
+    told = TracedSteps(telemetry_to(there.url), "a-load", agent, traces=False)
     ((header,),) = told.headers(step, Endpoint("ws://127.0.0.1:9/ws")).values()
     assert header.endswith("-00")
 
@@ -419,7 +312,7 @@ async def test_every_call_that_was_to_be_traced_gets_its_root(there: Collector) 
     shape = Shape("made", (0.36,), 1.0)
     step = Step(1, 2, Window(0, 10, 0), tuple(Call(n, 0.0, 0, shape, (True,)) for n in range(1, 4)))
     telemetry = telemetry_to(there.url)
-    told = ToldSteps(telemetry, "a-load", resolve(AgentChoice("ws://127.0.0.1:9/ws"), SCENARIOS))
+    told = TracedSteps(telemetry, "a-load", resolve(AgentChoice("ws://127.0.0.1:9/ws"), SCENARIOS))
     told.headers(step, Endpoint("ws://127.0.0.1:9/ws"))
     await told.ended([load_turn(1, step.calls[0], 1, Answered(make_turn(), waited_ms=0.0))])
     told.headers(step, Endpoint("ws://127.0.0.1:9/ws"))

@@ -1,52 +1,57 @@
 """pipecat's own traces of a conversation, under the caller's, where both sides want them.
 
-The caller wants them if its handshake has a `traceparent` that is sampled, and whoever serves if
+The caller wants them if its handshake has a `traceparent` that is sampled, and the server if
 OTEL_EXPORTER_OTLP_ENDPOINT says where they go. In all other conversations nothing is traced.
 """
 
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING
 
 from loguru import logger
 
 from turngap.core.errors import InputError
-from turngap.telemetry.destination import Destination, remember_headers, why_unsendable
+from turngap.telemetry.telemetry import Destination, remember_headers, why_unsendable
 
 if TYPE_CHECKING:
-    from turngap.agent.tracing_sdk import Tracing
+    from opentelemetry.sdk.trace import TracerProvider
+
+# A conversation's end may fall into the turns of others: a delivery takes no longer than this.
+SEND_S = 1.0
+_thread = ThreadPoolExecutor(1, "turngap-traces")
 
 
 def ready_to_trace() -> None:
-    """Bring OpenTelemetry's SDK, where it is wanted: before anybody calls, as it takes long."""
-    _tracing()
+    """Import OpenTelemetry's SDK, where it is wanted: before anybody calls, as it takes long."""
+    _provider()
 
 
 def under_the_caller(headers: Mapping[str, str]) -> bool:
     """Hang what this task traces from now on under the caller's span; return whether it is to."""
-    if not headers.get("traceparent") or _tracing() is None:
+    if not headers.get("traceparent") or _provider() is None:
         return False
     from opentelemetry import context, propagate, trace
 
-    found = propagate.extract(headers)
-    if not trace.get_current_span(found).get_span_context().trace_flags.sampled:
+    caller = propagate.extract(headers)
+    if not trace.get_current_span(caller).get_span_context().trace_flags.sampled:
         return False
-    context.attach(found)
+    context.attach(caller)
     return True
 
 
-def send_traces() -> "Future[None] | None":
+def send_traces() -> "Future[bool] | None":
     """Begin to send what a conversation left, which nobody needs to wait for.
 
-    A collector that fails is the log's concern alone.
+    What a collector does not take is lost, and the log says so.
     """
-    return None if (tracing := _tracing()) is None else tracing.send()
+    provider = _provider()
+    return None if provider is None else _thread.submit(provider.force_flush)
 
 
 @cache
-def _tracing() -> "Tracing | None":
-    """What spans are made with in this process; None: nobody wants any, or they cannot be sent."""
+def _provider() -> "TracerProvider | None":
+    """Return the process's provider of tracers; None if nobody wants traces or they cannot go."""
     try:
         where = Destination.of_environment()
     except InputError as e:
@@ -57,7 +62,14 @@ def _tracing() -> "Tracing | None":
     if why := why_unsendable(where):
         logger.warning(f"nothing is traced: {why}")
         return None
-    from turngap.agent.tracing_sdk import Tracing
+    from opentelemetry import trace
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from turngap.telemetry.sdk import processor_of, resource_of
 
     remember_headers()
-    return Tracing(where.traces)
+    provider = TracerProvider(resource=resource_of("turngap-agent"))
+    provider.add_span_processor(processor_of(OTLPSpanExporter(where.traces, timeout=SEND_S)))
+    trace.set_tracer_provider(provider)
+    return provider

@@ -1,4 +1,4 @@
-"""`--otlp`: what a command plays is told to a collector, and the command says what became of it."""
+"""`--otlp`: sends what a command plays to a collector, and says what became of it."""
 
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,10 @@ if TYPE_CHECKING:
 
 
 def telemetry_of(ctx: typer.Context, otlp: str | None) -> "Telemetry":
-    """Telemetry that is sent to its end, and spoken of once, when the command is over.
+    """Return telemetry that is sent and reported when the command is over.
 
     Raises:
-        InputError: the URL is none of a collector.
-        AgentError: OpenTelemetry's exporter is not installed.
+        InputError: the URL is not one of a collector.
     """
     from turngap.telemetry.telemetry import telemetry_to
 

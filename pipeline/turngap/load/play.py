@@ -29,7 +29,7 @@ from turngap.load.room import require_turns
 from turngap.load.schedule import Step
 from turngap.load.search import Search
 from turngap.load.steps import Callers, at_once, callers_for, sessions_over, why_void
-from turngap.load.telling import ToldSteps
+from turngap.load.telling import TracedSteps
 from turngap.play.rounds import calibrated, identified
 from turngap.play.run import kept
 from turngap.store.provenance import git_commit
@@ -110,7 +110,7 @@ class _LoadTest:
         self._clock = MonotonicClock()
         self._endpoint: Endpoint | None = None
         self._presence: Presence | None = None
-        self._telling = ToldSteps(
+        self._telling = TracedSteps(
             plan.telemetry,
             keeper.folder.name,
             plan.agent,

@@ -31,7 +31,7 @@ from turngap.scenario.library import LoadedScenario
 from turngap.store.folders import INTERRUPTED, utc_now
 from turngap.store.runs import Run
 from turngap.store.writer import RunWriter
-from turngap.telemetry.conversation import ToldConversation, conversation_about
+from turngap.telemetry.telemetry import TracedConversation, conversation_about
 
 # A greeting through LLM and TTS was seen to take one to two seconds.
 GREETING_MS = 3000.0
@@ -102,24 +102,24 @@ class RunInProgress:
         """
         clock = MonotonicClock(precise=True)
         try:
-            with self._told(endpoint, clock, scenario, repeat, phase) as told:
-                async with endpoint.with_headers(told.headers).open(clock) as line:
-                    told.note(dialect=line.dialect)
+            with self._traced(endpoint, clock, scenario, repeat, phase) as traced:
+                async with endpoint.with_headers(traced.headers).open(clock) as line:
+                    traced.note(dialect=line.dialect)
                     await self.play_over(
-                        line, clock, scenario, repeat=repeat, phase=phase, told=told
+                        line, clock, scenario, repeat=repeat, phase=phase, traced=traced
                     )
         finally:
             await self._plan.telemetry.between()
 
-    def _told(
+    def _traced(
         self,
         endpoint: Endpoint,
         clock: Clock,
         scenario: LoadedScenario,
         repeat: int,
         phase: int,
-    ) -> ToldConversation:
-        """Begin to tell telemetry of a conversation."""
+    ) -> TracedConversation:
+        """Begin the trace of a conversation."""
         about = conversation_about(
             self.folder.name,
             scenario.scenario.name,
@@ -143,7 +143,7 @@ class RunInProgress:
         repeat: int = 1,
         phase: int = 0,
         watch: Clock | None = None,
-        told: ToldConversation | None = None,
+        traced: TracedConversation | None = None,
     ) -> None:
         """Play one conversation over a line that is open; `watch` is the `Conversation`'s.
 
@@ -174,8 +174,8 @@ class RunInProgress:
                 where = (scenario, repeat, phase)
                 before = len(self.turns)
                 await _in_a_thread(self._keep, where, conversation, played, faults)
-                if told is not None and len(self.turns) > before:
-                    told.turn(self.turns[-1], played.turn.ended_ns)
+                if traced is not None and len(self.turns) > before:
+                    traced.turn(self.turns[-1], played.turn.ended_ns)
                 gc.collect(0)
         self._greets = conversation.greeted or bool(self._greets)
         if conversation.failure is not None:

@@ -88,7 +88,7 @@ def _starved_ms(config: pytest.Config) -> float | None:
 
 def _collector(config: pytest.Config) -> str | None:
     if url := _either(config, "otlp"):
-        from turngap.telemetry.destination import Destination
+        from turngap.telemetry.telemetry import Destination
 
         try:
             Destination.of(url)

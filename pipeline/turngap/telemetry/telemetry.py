@@ -1,39 +1,145 @@
-"""Telemetry of what is played: its conversations are told here, and sent when they are over."""
+"""Telemetry of what is played: a trace a conversation, and histograms, to an OTLP collector.
+
+docs/telemetry.md lists the names; a test checks that all of them are sent.
+"""
 
 import asyncio
 import logging
+import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import wait
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
-from turngap.clocks import MonotonicClock
-from turngap.core.clock import NS_PER_S, Clock
-from turngap.core.errors import InputError
+from turngap.backends import Need
+from turngap.clocks import wall_ns
+from turngap.core.clock import Clock, ms_to_ns
+from turngap.core.counts import claimed_gap
+from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import Turn
-from turngap.core.secrets import text_without_secrets
-from turngap.telemetry.attributes import claimed_ms, contents_wanted
-from turngap.telemetry.conversation import ToldConversation
-from turngap.telemetry.destination import OTLP, Destination, remember_headers, why_unsendable
-from turngap.telemetry.names import CLAIMED, GAP, STAGES, TURNS, YIELD
+from turngap.core.secrets import remember_secrets, text_without_secrets, texts_without_secrets
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-    from turngap.telemetry.sender import Sender, Thread
+    from turngap.telemetry.sdk import Ids, Sender
 
-# Between two conversations so much time is given to the collector: then no request is begun, and
-# one that is under way ends within `exporters.BRIEF_S`. After the first time that it is slower, or
-# refuses, all the rest is sent at the end.
-BETWEEN_S = 0.5
-# A request that even then does not end, as where no name server answers, is waited for so long.
-STUCK_S = 10.0
-# And at the end nobody waits longer than this.
-AT_THE_END_S = 10.0
+Attributes = dict[str, Any]
+
+OTLP = Need("module", "opentelemetry.exporter.otlp.proto.http", "pip install 'turngap[otlp]'")
+_SIGNALS = ("traces", "metrics")
+# Outcomes in which the agent failed the person altogether.
+FAILED = ("error", "no_reply")
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The collector that gets traces and metrics, by OTLP over HTTP.
+
+    Attributes:
+        shown: its URL as messages name it.
+        traces, metrics: the URL of each signal; None: it is not sent.
+    """
+
+    shown: str
+    traces: str | None
+    metrics: str | None
+
+    @classmethod
+    def of(cls, url: str) -> Self:
+        """Read `--otlp URL`, to which `/v1/traces` and `/v1/metrics` are added.
+
+        Raises:
+            InputError: it is not a URL of HTTP.
+        """
+        parts = _read(url.strip())
+        if parts is None:
+            raise InputError(
+                "otlp.url",
+                f"{text_without_secrets(url)!r} is no URL of a collector",
+                hint="expected http://HOST:PORT; collectors take OTLP over HTTP at port 4318",
+            )
+        if parts.password:
+            remember_secrets({"password": unquote(parts.password)})
+        path = parts.path.rstrip("/")
+        for signal in _SIGNALS:
+            path = path.removesuffix(f"/v1/{signal}")
+        traces, metrics = (
+            urlunsplit(parts._replace(path=f"{path}/v1/{signal}", fragment=""))
+            for signal in _SIGNALS
+        )
+        shown = text_without_secrets(url.strip())
+        return cls(shown, _if_wanted("traces", traces), _if_wanted("metrics", metrics))
+
+    @classmethod
+    def of_environment(cls) -> Self | None:
+        """Read OTEL_EXPORTER_OTLP_ENDPOINT and the URLs of the signals; None: none of them is set.
+
+        Raises:
+            InputError: one of them is not a URL of HTTP.
+        """
+        base, traces, metrics = (_variable(name) for name in ("", "TRACES_", "METRICS_"))
+        if not (shown := base or traces or metrics):
+            return None
+        for url in filter(None, (traces, metrics)):
+            cls.of(url)  # only to check it: the URL of a signal is used as it is
+        whole = cls.of(base) if base else None
+        return cls(
+            text_without_secrets(shown),
+            _if_wanted("traces", traces or (whole and whole.traces)),
+            _if_wanted("metrics", metrics or (whole and whole.metrics)),
+        )
+
+
+def _read(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port that is no number
+        return None
+    return parts if known else None
+
+
+def _variable(signal: str, what: str = "ENDPOINT") -> str:
+    return os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}{what}", "").strip()
+
+
+def _if_wanted(signal: str, url: str | None) -> str | None:
+    """Return None where the environment turns a signal off."""
+    chosen = os.environ.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip().lower()
+    return None if chosen == "none" else url
+
+
+def why_unsendable(where: Destination) -> str | None:
+    """Return why nothing can be sent there, by what is installed and set; None if it can."""
+    try:
+        installed = OTLP.met()
+    except ModuleNotFoundError:  # not even the package that contains it
+        installed = False
+    if not installed:
+        return f"it needs OpenTelemetry's exporter: {OTLP.remedy}"
+    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return "OTEL_SDK_DISABLED is set"
+    protocols = {_variable(signal, "PROTOCOL") for signal in ("", "TRACES_", "METRICS_")}
+    if others := protocols - {"", "http/protobuf"}:
+        return f"the environment wants OTLP by {min(others)}; turngap speaks http/protobuf"
+    if where.traces is None and where.metrics is None:
+        return "OTEL_TRACES_EXPORTER and OTEL_METRICS_EXPORTER are both none"
+    return None
+
+
+def remember_headers() -> None:
+    """Learn the values of OTEL_EXPORTER_OTLP_HEADERS, which hold keys: no text shows them."""
+    for signal in ("", "TRACES_", "METRICS_"):
+        for pair in _variable(signal, "HEADERS").split(","):
+            if value := unquote(pair.partition("=")[2].strip()):
+                remember_secrets({"secret": value})
 
 
 class Telemetry:
-    """Where conversations are told; without a destination nothing is sent, and nothing costs.
+    """Where conversations are traced; without a destination nothing is sent, and nothing costs.
 
     Make it with `telemetry_to`. It is used by one thread.
 
@@ -44,18 +150,13 @@ class Telemetry:
     def __init__(self, where: Destination | None = None, why_not: str = "") -> None:
         self._where, self._why_not = where, why_not
         self._sender: Sender | None = None
-        self._thread: Thread | None = None
-        self._patient = True
         self._conversations = 0
-        self._untold: list[Exception] = []
-        self._contents = False
         self.lost = False
         if where is not None and not why_not:
-            from turngap.telemetry import sender
+            from turngap.telemetry import sdk
 
             remember_headers()
-            self._contents = contents_wanted()
-            self._sender = sender.Sender(where)
+            self._sender = sdk.Sender(where.traces, where.metrics)
 
     @property
     def on(self) -> bool:
@@ -63,26 +164,17 @@ class Telemetry:
 
     @property
     def untraced(self) -> tuple[str, ...]:
-        """Headers of a call that is no conversation: they tell the agent to make no trace of it."""
+        """Return the headers of a call that is no conversation: the agent is not to trace it."""
         return () if self._sender is None else (self._sender.ids(sampled=False).header,)
 
     def conversation(
         self, about: Mapping[str, Any], agent: str, clock: Clock, *, sampled: bool = True
-    ) -> ToldConversation:
-        """Begin to tell of a conversation; `about` are attributes that are known by now.
+    ) -> "TracedConversation":
+        """Begin a conversation; `about` are attributes that are known by now.
 
         Without `sampled` it has no trace, and the agent is told to make none.
         """
-        ids = None if self._sender is None else self._sender.ids(sampled=sampled)
-        return ToldConversation(
-            self,
-            self._sender,
-            ids,
-            clock,
-            about=about,
-            agent=agent,
-            contents=self._contents,
-        )
+        return TracedConversation(self, self._sender, clock, about, agent, sampled=sampled)
 
     def count(
         self, agent: str, turn: Turn, span: "Span | None" = None, waited_ms: float = 0.0
@@ -93,123 +185,276 @@ class Telemetry:
         """
         if (sender := self._sender) is None or turn.left_out is not None:
             return
+        from turngap.telemetry import sdk
+
         of = {"gen_ai.agent.name": agent, "turngap.outcome": turn.outcome}
-        sender.count(TURNS, 1, of, span)
+        sender.count(sdk.TURNS, 1, of, span)
         if turn.yield_ms is not None:
-            sender.count(YIELD, turn.yield_ms / 1000, of, span)
+            sender.count(sdk.YIELD, turn.yield_ms / 1000, of, span)
         if not turn.replied or turn.gap_ms is None:
             return
-        sender.count(GAP, (turn.gap_ms + waited_ms) / 1000, of, span)
-        claim, _ = claimed_ms(turn)
+        sender.count(sdk.GAP, (turn.gap_ms + waited_ms) / 1000, of, span)
+        claim, _ = claimed_gap(turn.counts)
         if claim is not None:
-            sender.count(CLAIMED, claim / 1000, of, span)
+            sender.count(sdk.CLAIMED, claim / 1000, of, span)
         for name, ms in turn.stage_ms.items():
-            sender.count(STAGES, ms / 1000, of | {"turngap.stage": name}, span)
+            sender.count(sdk.STAGES, ms / 1000, of | {"turngap.stage": name}, span)
 
     def count_missed(self, agent: str, missed: str) -> None:
         """Count a turn that could not be played, by what became of it."""
         if self._sender is not None:
-            self._sender.count(TURNS, 1, {"gen_ai.agent.name": agent, "turngap.outcome": missed})
+            of = {"gen_ai.agent.name": agent, "turngap.outcome": missed}
+            self._sender.count("turngap.turn.outcomes", 1, of)
 
-    def told(self) -> None:
-        """Note that a conversation has been told."""
+    def ended(self) -> None:
+        """Note that a conversation has its trace."""
         self._conversations += 1
 
-    def untold(self, why: Exception) -> None:
-        """Note that a conversation could not be told, by a fault of turngap's own."""
-        self._untold.append(why)
-
     async def between(self) -> None:
-        """Send what is there, between two conversations; when it returns, nothing is being sent.
-
-        It takes about a second at most. What was not sent by then waits for the next time.
-        """
-        if self._sender is None or not self._patient:
-            return
-        thread = self._begun(self._sender, brief=True)
-        await asyncio.wait([asyncio.wrap_future(thread.done)], timeout=BETWEEN_S)
-        await self.pause()
-        self._patient = thread.done.done() and thread.done.result() is None
-
-    async def send(self) -> None:
-        """Send what is there, while nobody talks; `pause` ends it, as soon as `between` would."""
+        """Send what there is, between two conversations; when it returns, nothing is being sent."""
         if self._sender is not None:
-            thread = self._begun(self._sender, brief=True)
-            await asyncio.wait([asyncio.wrap_future(thread.done)])
+            await asyncio.to_thread(self._sender.flush)
 
-    async def pause(self) -> None:
-        """Begin no further request, and wait until the one that is under way has ended."""
-        if self._thread is not None:
-            self._thread.stop.set()
-            await asyncio.wait([asyncio.wrap_future(self._thread.done)], timeout=STUCK_S)
-
-    def close(self, at_most_s: float = AT_THE_END_S) -> str | None:
-        """Send the rest, and return a sentence on what was sent; None: nothing was to be.
-
-        It takes `at_most_s` at most, whatever the collector does.
-        """
+    def close(self) -> str | None:
+        """Send the rest, and return a sentence on what was sent; None: nothing was to be."""
         if self._where is None:
             return None
         if (sender := self._sender) is None:
             self.lost = True
             return f"telemetry is not sent: {self._why_not}"
         self._sender = None
-        clock = MonotonicClock()
-        until_ns = clock.now_ns() + round(at_most_s * NS_PER_S)
-        why: str | None = "it did not answer in time"
-        while (left_s := (until_ns - clock.now_ns()) / NS_PER_S) > 0:
-            before = self._thread
-            if before is not None and not before.done.done():
-                wait([before.done], left_s)
-                continue
-            last = self._begun(sender)
-            wait([last.done], left_s)
-            why = last.done.result() if last.done.done() else why
-            break
-        sender.stop()
-        if why is None and sender.waiting:
-            why = sender.why_dropped
-        self.lost = why is not None or bool(self._untold)
-        return self._words(sender, why) + self._words_of_untold()
-
-    def _begun(self, sender: "Sender", *, brief: bool = False) -> "Thread":
-        """Return the running delivery, or begin a new one."""
-        from turngap.telemetry.sender import Thread
-
-        if self._thread is None or self._thread.done.done():
-            self._thread = Thread(sender, brief=brief)
-        return self._thread
-
-    def _words(self, sender: "Sender", why: str | None) -> str:
-        where = "" if self._where is None else self._where.shown
+        sender.close()
+        self.lost = bool(sender.failed)
         of = f"{self._conversations} conversation" + ("" if self._conversations == 1 else "s")
-        sent = f"telemetry of {of} sent to {where}: {sender.sent} spans"
-        if why is None:
-            nothing = f"telemetry: no conversation was played, and nothing was sent to {where}"
-            return sent if self._conversations else nothing
-        if not sender.waiting and sender.sent:  # a collector of traces alone
-            hint = "set OTEL_METRICS_EXPORTER=none if it takes none"
-            return f"{sent}, without the histograms: {why} ({hint})"
-        lost = [f"{sender.waiting} of {sender.waiting + sender.sent} spans"]
-        lost += ["the histograms"] if sender.figures_waiting else []
-        return f"telemetry: {' and '.join(lost)} could not be sent to {where}: {why}"
+        if self.lost:
+            what = " and ".join(sender.failed)
+            sent = f"{sender.sent} spans were sent"
+            return (
+                f"telemetry: {what} could not be sent to {self._where.shown}, {sent}: {sender.why}"
+            )
+        return f"telemetry of {of} sent to {self._where.shown}: {sender.sent} spans"
 
-    def _words_of_untold(self) -> str:
-        if not self._untold:
-            return ""
-        first, n = self._untold[0], len(self._untold)
-        said = text_without_secrets(str(first) or type(first).__name__)
-        return f"; {n} conversation{'' if n == 1 else 's'} could not be told whole: {said}"
+
+class TracedConversation:
+    """A conversation while it is played, used as a context; its spans are made when it is over.
+
+    Attributes:
+        headers: those that its WebSocket is opened with, so that the agent's own spans hang under
+            it: each `Name: value`.
+    """
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        sender: "Sender | None",
+        clock: Clock,
+        about: Mapping[str, Any],
+        agent: str,
+        *,
+        sampled: bool,
+    ) -> None:
+        self._telemetry, self._sender, self._clock = telemetry, sender, clock
+        self._about, self._agent = dict(about), agent
+        self._turns: list[_TracedTurn] = []
+        self._begun_ns, self._ended_ns = clock.now_ns(), None
+        self._why = self._error_type = ""
+        self._ids: Ids | None = None if sender is None else sender.ids(sampled=sampled)
+        self.headers = () if self._ids is None else (self._ids.header,)
+
+    def note(self, **about: Any) -> None:
+        """Add attributes of turngap's that came to be known, by their names without `turngap.`."""
+        self._about |= {f"turngap.{name}": value for name, value in about.items()}
+
+    def turn(
+        self,
+        turn: Turn,
+        ended_ns: int | None = None,
+        *,
+        waited_ms: float = 0.0,
+        counts: bool = True,
+    ) -> None:
+        """Keep a turn that is over, and when it was; nothing is computed before all are.
+
+        `waited_ms` is how much later than intended the person began. If the turn does not count,
+        it is in the trace alone.
+        """
+        if self._sender is not None:
+            self._turns.append(_TracedTurn(turn, ended_ns, waited_ms, counts))
+
+    def lasted(self, begun_ns: int, ended_ns: int) -> None:
+        """Set when it was, on the caller's clock, where that is known only afterwards."""
+        self._begun_ns, self._ended_ns = begun_ns, ended_ns
+
+    def failed(self, why: str, kind: str) -> None:
+        """Set why the call ended before all turns were played, and the kind of error."""
+        self._why, self._error_type = why, kind
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        sender, self._sender = self._sender, None
+        if sender is None or self._ids is None:
+            return
+        if error is not None:
+            self.failed(f"{error}" or type(error).__name__, error_type(error))
+        try:
+            self._send_to(sender, self._ids)
+        except Exception as e:  # a fault of telemetry must not end what is measured
+            logging.getLogger("turngap").warning(f"a conversation has no whole trace: {e}")
+
+    def _send_to(self, sender: "Sender", ids: "Ids") -> None:
+        # The caller's clock has no date: both are read once, when nobody speaks.
+        now_ns = self._clock.now_ns()
+        date_ns = wall_ns() - now_ns
+        root = None
+        if ids.sampled:
+            about = {
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.agent.name": self._agent,
+                "turngap.turns": len(self._turns),
+                "error.type": self._error_type,
+            }
+            begun_ns = min(self._begun_ns, *(turn.start_ns for turn in self._turns[:1]), now_ns)
+            attributes = _known(about | self._about)
+            name = f"invoke_agent {self._agent}"
+            root = sender.span(name, begun_ns + date_ns, attributes, ids=ids)
+            if self._why:
+                sender.fail(root, self._why)
+        for each in self._turns:
+            span = root and self._turn_span(sender, root, each, date_ns)
+            if each.counts:
+                self._telemetry.count(self._agent, each.turn, span, each.waited_ms)
+        if root is not None:
+            over_ns = now_ns if self._ended_ns is None else self._ended_ns
+            root.end(max(over_ns, self._begun_ns, *(t.end_ns for t in self._turns)) + date_ns)
+            self._telemetry.ended()
+
+    def _turn_span(
+        self, sender: "Sender", root: "Span", each: "_TracedTurn", date_ns: int
+    ) -> "Span":
+        turn = each.turn
+        attributes = turn_attributes(turn) | {
+            "gen_ai.conversation.id": self._about.get("gen_ai.conversation.id", ""),
+            "turngap.waited_ms": each.waited_ms or None,
+        }
+        span = sender.span("turngap.turn", each.start_ns + date_ns, _known(attributes), root)
+        if turn.outcome in FAILED:
+            sender.fail(span, turn.error or turn.why_no_gap or turn.outcome)
+        if turn.gap_ns is not None and turn.gap_ns >= 0:  # a cut-in has no stages
+            at_ns = _mark(turn, "user_end") + date_ns
+            for stage in turn.stages:
+                # Nothing by which a tool would take it for a call of an LLM.
+                about = {"turngap.stage": stage.name, "turngap.stage_ms": stage.ms}
+                sender.span(f"turngap.{stage.name}", at_ns, about, span).end(at_ns + stage.ns)
+                at_ns += stage.ns
+        span.end(each.end_ns + date_ns)
+        return span
+
+
+@dataclass(frozen=True, slots=True)
+class _TracedTurn:
+    """A turn with its instants on the caller's clock."""
+
+    turn: Turn
+    ended_ns: int | None
+    waited_ms: float
+    counts: bool
+
+    @property
+    def start_ns(self) -> int:
+        return _mark(self.turn, "user_end") - ms_to_ns(self.turn.speech_ms or 0.0)
+
+    @property
+    def end_ns(self) -> int:
+        heard = (mark.at_ns for mark in self.turn.marks if mark.vantage == "caller")
+        return max(self.ended_ns or 0, *heard, self.start_ns)
+
+
+def _mark(turn: Turn, name: str) -> int:
+    for mark in turn.marks:
+        if mark.name == name:
+            return mark.at_ns
+    raise ValueError(f"turn {turn.turn} has no mark {name}")
+
+
+def turn_attributes(turn: Turn) -> Attributes:
+    """Return what a turn's span says; what was said in words only if the environment wants it."""
+    claim, source = claimed_gap(turn.counts)
+    attributes: Attributes = {
+        "error.type": turn.outcome if turn.outcome in FAILED else None,
+        "turngap.turn": turn.turn,
+        "turngap.llm": turn.llm,
+        "turngap.outcome": turn.outcome,
+        "turngap.gap_ms": turn.gap_ms,
+        "turngap.why_no_gap": turn.why_no_gap,
+        "turngap.cut_in": turn.outcome == "cut_in",
+        "turngap.budget_ms": turn.budget_ms,
+        "turngap.within_budget": turn.outcome == "answered",
+        "turngap.agent.gap_ms": claim,
+        "turngap.agent.gap_source": source,
+        "turngap.gap_difference_ms": (
+            None if claim is None or turn.gap_ms is None else turn.gap_ms - claim
+        ),
+        "turngap.lead_ms": turn.lead_ms,
+        "turngap.yield_ms": turn.yield_ms,
+        "turngap.right": turn.right,
+        "turngap.tools": [call.name for call in turn.calls or ()] or None,
+        "turngap.error": turn.error,
+        "turngap.left_out": turn.left_out,
+        "turngap.starved": turn.pacing.starved,
+        "turngap.late_ms": turn.pacing.late_ms_max,
+    }
+    wanted = os.environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "")
+    if wanted.strip().lower() in ("true", "1", "span_only", "span_and_event"):
+        spoken = {"say": turn.say, "transcript": turn.transcript, "reply": turn.reply}
+        attributes |= {f"turngap.{name}": text for name, text in spoken.items()}
+    return attributes
+
+
+def error_type(error: BaseException) -> str:
+    """Return what kind of error it is, of which there are few."""
+    return error.kind if isinstance(error, TurngapError) else type(error).__name__
+
+
+def _known(attributes: Mapping[str, Any]) -> Attributes:
+    """Leave out what is not known, and every secret."""
+    known = {name: v for name, v in attributes.items() if v is not None and v != ""}
+    return texts_without_secrets(known)
+
+
+def conversation_about(
+    run: str,
+    scenario: str,
+    repeat: int,
+    phase_ms: float,
+    *,
+    server: tuple[str | None, int | None] = (None, None),
+    **more: Any,
+) -> Attributes:
+    """Return what is known of a conversation before it begins; `more` are turngap's attributes."""
+    about: Attributes = {
+        "gen_ai.conversation.id": f"{run}/{scenario}/{repeat}/{phase_ms:g}",
+        "server.address": server[0],
+        "server.port": server[1],
+        "turngap.run": run,
+        "turngap.scenario": scenario,
+        "turngap.repeat": repeat,
+        "turngap.phase_ms": phase_ms,
+    }
+    return about | {f"turngap.{name}": value for name, value in more.items()}
 
 
 OFF = Telemetry()
 
 
 def telemetry_to(url: str | None) -> Telemetry:
-    """Telemetry to `--otlp URL`, or else to where the environment's variables say; or none.
+    """Return telemetry to `--otlp URL`, or else to where the environment's variables say; or none.
 
     Raises:
-        InputError: the URL is none of a collector, or the flag is given and the exporter is not
+        InputError: the URL is not one of a collector, or the flag is given and the exporter is not
             installed.
     """
     if url:
@@ -230,7 +475,7 @@ def telemetry_to(url: str | None) -> Telemetry:
 
 @contextmanager
 def telling(url: str | None) -> Iterator[Telemetry]:
-    """Telemetry as of `telemetry_to`; when the block is left, it is sent, and logged as `turngap`.
+    """Yield telemetry as of `telemetry_to`; at the end it is sent, and logged as `turngap`.
 
     Raises:
         InputError: as `telemetry_to`.

@@ -131,7 +131,7 @@ class Guard:
         return False
 
     async def sent(self, data: bytes) -> None:
-        """A message of the agent has been sent."""
+        """Note that a message of the agent was sent."""
 
     async def notice(self, kind: str, in_s: float, unless: str = "") -> None:
         """Tell the client that it will be closed soon."""

@@ -47,7 +47,7 @@ class Offers:
 
     @property
     def narrow(self) -> bool:
-        """Whether one of them may turn out to know nothing but the library's talk."""
+        """Return whether one of them may know only the conversations of the library."""
         return any(offer.spec.narrow is not None for offer in self._offers.values())
 
     @property
@@ -57,7 +57,7 @@ class Offers:
         return frozenset(name for name, o in offers if o.spec.scripted(o.settings))
 
     def get(self, name: str) -> ConfiguredBackend:
-        """The LLM of that name.
+        """Return the LLM of that name.
 
         Raises:
             InputError: it is not offered.
@@ -95,7 +95,7 @@ class Offers:
         return offer
 
     def state(self, name: str) -> State:
-        """Whether it could answer at once."""
+        """Return the LLM's state: whether it could answer at once."""
         if name in self._loaded:
             return "ready"
         if self._locks[name].locked():
@@ -123,7 +123,7 @@ def offers_of(
     *,
     tools: bool = False,
 ) -> Offers:
-    """The stack's own LLM and the others that its callers may pick.
+    """Collect the stack's own LLM and the others that its callers may pick.
 
     Args:
         own: the stack's LLM and its settings.
@@ -152,7 +152,7 @@ def offers_of(
 
 
 def _as_it_is(spec: BackendSpec, defaults: Mapping[str, Any]) -> ConfiguredBackend | None:
-    """The backend with its default settings, or None where it has to be told something."""
+    """Configure the backend with its default settings; None if it needs a setting."""
     try:
         return ConfiguredBackend(spec.name, spec, spec.settings(dict(defaults)))
     except InputError:

@@ -226,7 +226,7 @@ def _worker(
 
 
 def _known(assembly: Assembly, switch: LlmSwitch, text: str) -> bool:
-    """Whether the LLM that is to answer a typed text can make anything of it."""
+    """Return whether the LLM that will answer a typed text knows such text."""
     return assembly.domain is None or not switch.narrow or assembly.domain.knows(text)
 
 

@@ -283,7 +283,7 @@ def resolved(
 
 
 def stand_ins_of(engines: Iterable[tuple[BackendSpec, BackendSettings]]) -> tuple[str, ...]:
-    """What of an agent is not real, as a run stores it and every report says beside its figures."""
+    """List what is not real in an agent, as a run stores it and every report shows it."""
     found: list[str] = []
     for spec, settings in engines:
         if spec.scripted(settings):
@@ -296,7 +296,7 @@ def stand_ins_of(engines: Iterable[tuple[BackendSpec, BackendSettings]]) -> tupl
 def held_out_of(
     engines: Iterable[tuple[BackendSpec, BackendSettings]],
 ) -> tuple[HeldOutRecord, ...]:
-    """How often an agent's models were right on held-out dialogues, as a run stores it."""
+    """List how often an agent's models were right on held-out dialogues, for a run's record."""
     found = [each for spec, settings in engines for each in spec.held_out_shares(settings)]
     return tuple({each.model: each for each in found}.values())
 
@@ -313,13 +313,13 @@ class Chosen(_Strict):
 
 
 def found_of(engines: Iterable[tuple[BackendSpec, BackendSettings]]) -> dict[str, str]:
-    """What the engines use of what runs on this machine, in a line by kind."""
+    """Describe, by kind, which programs of this machine the engines use."""
     said = {spec.kind: spec.finds(settings) for spec, settings in engines if spec.finds}
     return {kind: text_without_secrets(line) for kind, line in said.items()}
 
 
 def require_tools(spec: BackendSpec, settings: BackendSettings) -> None:
-    """An LLM that calls no tools would answer without them, and nobody would know why.
+    """Refuse an LLM that calls no tools: it would answer without them and not say why.
 
     Raises:
         InputError: this is one; the message says which are not.
@@ -332,7 +332,7 @@ def require_tools(spec: BackendSpec, settings: BackendSettings) -> None:
 
 
 def tool_callers() -> str:
-    """The LLM backends that call tools, in words: those with a model first."""
+    """List the LLM backends that call tools, in words: those with a model first."""
     those = [s for s in specs() if s.kind == "llm" and s.tools and not s.combines]
     real = ", ".join(s.name for s in those if not s.simulated)
     scripts = ", ".join(s.name for s in those if s.simulated)

@@ -119,12 +119,12 @@ class LlmSwitch(FrameProcessor):
         return self._active.service
 
     async def run_inference(self, *args: Any, **kwargs: Any) -> str | None:
-        """A question beside the conversation, to the LLM that answers (`LLMService`'s)."""
+        """Ask the current LLM a question outside the conversation (`LLMService`'s method)."""
         return await self.service.run_inference(*args, **kwargs)
 
     @property
     def narrow(self) -> bool:
-        """Whether the LLM that answers now knows nothing but the library's talk."""
+        """Return whether the current LLM knows only the conversations of the library."""
         return self.offers.get(self.current).narrow
 
     async def use(self, name: str) -> bool | None:

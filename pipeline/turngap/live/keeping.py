@@ -252,7 +252,7 @@ class Conversations:
 
     @property
     def count(self) -> int:
-        """How many conversations are held."""
+        """Count the held conversations."""
         return len(self._held)
 
     def new(self) -> Held:

@@ -107,7 +107,7 @@ class Delays:
 
     @property
     def ms(self) -> float | None:
-        """What both ways together add to a gap, in the median; None before there was any audio."""
+        """Return the median that both ways together add to a gap; None before any audio."""
         if not (self.to_agent and self.to_page):
             return None
         return round((median(self.to_agent) + median(self.to_page)) / NS_PER_MS, 3)

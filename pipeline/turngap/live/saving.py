@@ -86,7 +86,7 @@ def scenario_name(run: Path) -> str:
 
 
 def can_be_saved(record: Turn, *, foreign: bool) -> bool:
-    """Whether a turn has what a scenario needs, apart from audible speech."""
+    """Return whether a turn has what a scenario needs, apart from audible speech."""
     return _why_not(record, foreign=foreign) is None
 
 

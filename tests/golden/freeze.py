@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import io
 import json
-import os
 import re
 import sys
 import tempfile
@@ -292,15 +291,13 @@ def main() -> int:
             sys.stdout.write("\n".join((agent, *play(asked.show[0], agent, asked.show[1]), "")))
         return 0
     found: list[str] = []
-    with tempfile.TemporaryDirectory() as cache_folder:
-        os.environ["TURNGAP_CACHE"] = cache_folder
-        for name in ("played", "stored", "printed", *(["matrix"] if asked.all else [])):
-            now = current(name)
-            if asked.freeze:
-                text = json.dumps(now, indent=1, sort_keys=True, ensure_ascii=False)
-                (HERE / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-            else:
-                found += differences(golden(name), json.loads(json.dumps(now)), name)
+    for name in ("played", "stored", "printed", *(["matrix"] if asked.all else [])):
+        now = current(name)
+        if asked.freeze:
+            text = json.dumps(now, indent=1, sort_keys=True, ensure_ascii=False)
+            (HERE / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+        else:
+            found += differences(golden(name), json.loads(json.dumps(now)), name)
     found = found or ["frozen" if asked.freeze else "equal"]
     sys.stdout.write("\n".join((*found, "")))
     return 0 if found in (["frozen"], ["equal"]) else 1

@@ -62,10 +62,9 @@ _LEVEL = 0.25
 
 @dataclass(frozen=True, slots=True)
 class RunLevel:
-    """How slow a run was, as the gap of a typical turn; `ms` is None where `turns` are too few."""
+    """How slow a run was, as the gap of a typical turn; `ms` is None where too few are shared."""
 
     ms: float | None
-    turns: int
     uneven: bool = False
 
 
@@ -80,15 +79,11 @@ def run_levels(runs: Sequence[Mapping[Key, float]]) -> list[RunLevel]:
     turns = np.count_nonzero(~np.isnan(gaps), axis=1) if shared else np.zeros(len(runs), int)
     enough = turns >= LEAST_TURNS
     if not enough.any():
-        return [RunLevel(None, int(n)) for n in turns]
+        return [RunLevel(None)] * len(runs)
     typical, added = _fitted(gaps[enough])
     levels = (float(np.median(typical)) + added).tolist()
-    known = iter(zip(levels, _uneven(gaps[enough], added), strict=True))
-    return [
-        RunLevel(ms, int(n), uneven)
-        for n, has_level in zip(turns, enough, strict=True)
-        for ms, uneven in [next(known) if has_level else (None, False)]
-    ]
+    known = iter(map(RunLevel, levels, _uneven(gaps[enough], added)))
+    return [next(known) if has_level else RunLevel(None) for has_level in enough]
 
 
 def _fitted(gaps: Floats) -> tuple[Floats, Floats]:
@@ -239,9 +234,10 @@ def _orders(n: int, rng: np.random.Generator) -> NDArray[np.intp]:
 
 def _places(series: Floats) -> NDArray[np.intp]:
     """Return where two levels fit each of several series best: one series a row."""
-    places = range(LEAST_BESIDE, series.shape[-1] - LEAST_BESIDE + 1)
-    misfits = [_misfit(series[:, :at]) + _misfit(series[:, at:]) for at in places]
-    return LEAST_BESIDE + np.argmin(misfits, axis=0)
+    ends = range(LEAST_BESIDE, series.shape[-1] - LEAST_BESIDE + 1)
+    return LEAST_BESIDE + np.argmin(
+        [_misfit(series[:, :at]) + _misfit(series[:, at:]) for at in ends], axis=0
+    )
 
 
 def _misfit(values: Floats) -> Floats:

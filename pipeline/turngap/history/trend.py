@@ -113,11 +113,9 @@ def _trend(entries: Sequence[Entry]) -> Trend:
             points.append(Point(entry, level.ms, level.uneven))
     trend = Trend(tuple(points), tuple(left_out))
     aside = [place for place, point in enumerate(points) if point.uneven]
-    if len(points) - len(aside) < LEAST:
+    if len(points) - len(aside) < LEAST or len(aside) > MOST_UNEVEN * len(points):
         runs = f"{len(points)} usable runs" + (f", {len(aside)} of them uneven" if aside else "")
-        return replace(trend, why_none=f"{runs}, and it takes {LEAST} to tell a change from chance")
-    if len(aside) > MOST_UNEVEN * len(points):
-        why = f"{len(aside)} of {len(points)} runs are uneven, and the rest cannot tell of a change"
+        why = f"{runs}, and it takes {LEAST} even ones, two thirds of all"
         return replace(trend, why_none=why)
     levels = [point.ms for point in points]
     moved = [c for c in changes(levels, aside) if abs(c.difference) >= TOLERANCE_MS]

@@ -28,12 +28,11 @@ from endings import errors_told
 
 from turngap.caller.conversation import Conversation, Patience, TurnCue
 from turngap.caller.endpoint import PIPECAT, Endpoint
-from turngap.clocks import MonotonicClock
+from turngap.clocks import MonotonicClock, undisturbed
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.results import OffsetRecord, Quantiles
 from turngap.core.stats import percentile
 from turngap.play.calibrate import absolute_quantiles, utterance
-from turngap.play.quiet import undisturbed
 from turngap.scenario.model import SpeechBounds
 from turngap.testing.dialects import require_half
 

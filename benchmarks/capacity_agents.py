@@ -16,8 +16,8 @@ from typing import Any
 
 import psutil
 
+from turngap.clocks import undisturbed
 from turngap.play.calibrate import loopback_script, plan
-from turngap.play.quiet import undisturbed
 from turngap.testing.account import Account, Truth
 from turngap.testing.agent import Reply, ScriptedAgent
 

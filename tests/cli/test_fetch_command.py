@@ -8,7 +8,7 @@ from commandline import ROOT, turngap, turngap_here
 from hub import VOICE, Hub
 
 from turngap.core.errors import ExitCode
-from turngap.play.weights import wanted_by
+from turngap.play.doctor import wanted_by
 
 Capsys = pytest.CaptureFixture[str]
 

@@ -9,7 +9,7 @@ import pytest
 from commandline import Finished, turngap_here
 from made_loads import hard_cases, make_load, make_step, store_load
 
-from turngap.cli.load_words import Promise, now_words
+from turngap.cli.loading import Promise, now_words
 from turngap.cli.progress import LINE_EVERY_S, Display
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError

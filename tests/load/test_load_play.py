@@ -14,7 +14,7 @@ from otlp_collector import collector
 
 import turngap
 from turngap.caller.endpoint import Endpoint
-from turngap.cli.load_words import exit_code
+from turngap.cli.loading import exit_code
 from turngap.core.errors import AgentError, ExitCode, InputError
 from turngap.load import presence
 from turngap.load.calls import Answered, CallMark, load_turn, missed_turns

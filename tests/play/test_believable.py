@@ -23,10 +23,9 @@ from turngap.core.summary import summarise
 from turngap.play.calibrate import calibrate, plan, utterance
 from turngap.play.plan import PlayPlan
 from turngap.play.process import running
-from turngap.play.run import RunInProgress, kept
+from turngap.play.run import RunInProgress, kept, why_invalid
 from turngap.play.target import AgentChoice, Target
 from turngap.play.turn_record import pacing_record
-from turngap.play.validity import why_invalid
 from turngap.scenario.library import library_dir, load_scenarios, scenario_paths
 from turngap.store.runs import read_run
 from turngap.testing import LoopClock, in_virtual_time

@@ -29,11 +29,10 @@ from turngap.check.record import (
     SaveRecord,
 )
 from turngap.check.verdict import Judgement, judge
-from turngap.clocks import MonotonicClock
+from turngap.clocks import MonotonicClock, undisturbed
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError, TurngapError
 from turngap.play.plan import SILENT, Progress
-from turngap.play.quiet import undisturbed
 from turngap.play.rounds import calibrate_each, identified
 from turngap.play.run import RunInProgress, all_kept
 from turngap.scenario.library import content_hashes

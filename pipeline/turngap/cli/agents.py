@@ -175,7 +175,7 @@ def fetch(
     Before it begins, it shows what is fetched, how large it is and under which licence. What is
     here already is not fetched again. Exit: 0 all is here, 2 bad input, 4 something cannot be had.
     """
-    from turngap.play.weights import wanted_by
+    from turngap.play.doctor import wanted_by
     from turngap.weights import bring
 
     wanted = [weights for name in what for weights in wanted_by(name, set_ or ())]

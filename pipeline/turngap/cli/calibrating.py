@@ -53,9 +53,9 @@ def _calibrated(dialects: list[str], turns: int, seed: int) -> list[dict[str, An
     """
     import asyncio
 
+    from turngap.clocks import undisturbed
     from turngap.play.calibrate import calibrate
     from turngap.play.plan import calibration_s
-    from turngap.play.quiet import undisturbed
 
     found: list[dict[str, Any]] = []
     minutes = len(dialects) * calibration_s(turns) / 60

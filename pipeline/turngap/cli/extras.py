@@ -29,10 +29,12 @@ def lacking(arguments: Sequence[str]) -> dict[str, int]:
     stack = override(load_stack(given.agent), {}, given.set)
     kinds: list[Kind] = [kind for kind in KINDS if kind != "llm" or not given.llm]
     engines: list[tuple[Kind, Engine]] = [(kind, stack.engine(kind)) for kind in kinds]
-    engines += [
-        ("llm", Engine(backend=choice.backend, settings=choice.values()))
-        for choice in map(BackendChoice.parse, given.llm)
-    ]
+    for choice in map(BackendChoice.parse, given.llm):
+        engine: tuple[Kind, Engine] = (
+            "llm",
+            Engine(backend=choice.backend, settings=choice.values()),
+        )
+        engines.append(engine)
     return {
         need.extra: need.extra_mb
         for kind, engine in engines

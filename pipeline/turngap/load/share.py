@@ -15,7 +15,7 @@ from turngap.caller.conversation import Conversation, Patience, PlayedTurn, Turn
 from turngap.caller.ear import Heard
 from turngap.caller.endpoint import Endpoint
 from turngap.caller.line import NOT_READY, OPEN_TIMEOUT_S, UNREADY, Line
-from turngap.clocks import MonotonicClock
+from turngap.clocks import MonotonicClock, undisturbed
 from turngap.core.budget import STARVED_MS
 from turngap.core.clock import NS_PER_S, Clock, ns_to_ms
 from turngap.core.errors import AgentError
@@ -25,7 +25,6 @@ from turngap.load.calls import Answered, MissedCallError, play_calls
 from turngap.load.lateness import CallerLate, counted_ns
 from turngap.load.schedule import SETUP_S, Call
 from turngap.play.cues import cues_of
-from turngap.play.quiet import undisturbed
 from turngap.play.turn_record import turn_record
 from turngap.scenario.library import LoadedScenario
 from turngap.workers.base import Tell

@@ -14,13 +14,21 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from turngap.agent.stack import load_stack, resolved, stack_files
-from turngap.backends import AGENT, BackendSettings, BackendSpec, Weights, install
+from turngap.agent.stack import load_stack, override, resolved, stack_files
+from turngap.backends import (
+    AGENT,
+    BackendChoice,
+    BackendSettings,
+    BackendSpec,
+    Weights,
+    install,
+    specs,
+)
 from turngap.caller.endpoint import Endpoint
 from turngap.caller.opening import check_url, goes_through_proxy
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns, ns_to_ms
-from turngap.core.errors import InputError, TurngapError
+from turngap.core.errors import InputError, TurngapError, known_names
 from turngap.core.secrets import text_without_secrets
 from turngap.core.sizes import bytes_words
 from turngap.core.untrusted import is_loopback
@@ -327,3 +335,27 @@ def _why_not(host: str, at: str, error: Exception) -> tuple[str, str]:
         return f"no address is known for the host {host}", remedy
     why = getattr(error, "strerror", None) or str(error)
     return f"{at} cannot be reached: {why}", _IS_IT_OPEN
+
+
+def wanted_by(name: str, sets: Sequence[str] = ()) -> list[Weights]:
+    """The weights of a stack, a stack file or an engine, `BACKEND[,KEY=VALUE…]`.
+
+    An engine need not run here: weights can be fetched for another machine.
+
+    Raises:
+        InputError: there is no such stack, engine or setting.
+    """
+    if name in stack_files() or Path(name).suffix == ".toml":
+        stack = override(load_stack(name), {}, sets)
+        engines = resolved(stack, None, required=False)
+        return [each for spec, settings in engines for each in spec.downloads(settings)]
+    choice = BackendChoice.parse(name)
+    for spec in specs():
+        if spec.name == choice.backend:
+            return spec.downloads(spec.settings(choice.values()))
+    known = [*stack_files(), *(spec.name for spec in specs() if spec.weights)]
+    raise InputError(
+        "fetch.unknown",
+        f"{name!r} is neither a stack nor an engine",
+        hint=known_names(name, known),
+    )

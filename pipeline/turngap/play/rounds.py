@@ -7,12 +7,11 @@ from pathlib import Path
 
 from turngap.caller.endpoint import Endpoint
 from turngap.caller.identify import identify
-from turngap.clocks import MonotonicClock
+from turngap.clocks import MonotonicClock, undisturbed
 from turngap.core.errors import TurngapError
 from turngap.core.results import CalibrationRecord
 from turngap.play.calibrate import calibrate
 from turngap.play.plan import SILENT, PlayPlan, Progress, ReplayPlan
-from turngap.play.quiet import undisturbed
 from turngap.play.run import RunInProgress, all_kept
 from turngap.play.target import Target
 from turngap.store.runs import Run

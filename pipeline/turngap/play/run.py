@@ -7,6 +7,7 @@ from contextlib import ExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from turngap import __version__
 from turngap.agent.stack import Chosen
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.endpoint import Endpoint
@@ -14,27 +15,30 @@ from turngap.caller.line import Line
 from turngap.caller.recording import agent_side, user_side
 from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock
+from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError, TurngapError
 from turngap.core.results import CalibrationRecord, OffsetRecord, Turn, TurnKey, worse_offset
 from turngap.core.run_record import TOLD_BY_THE_LINE, RunRecord
 from turngap.core.secrets import text_without_secrets
-from turngap.core.summary import summarise
+from turngap.core.stats import n_needed
+from turngap.core.summary import Summary, summarise
 from turngap.play.cues import cues_of
-from turngap.play.opening import opening_record
 from turngap.play.pieces import next_piece, noted, with_last_piece
 from turngap.play.plan import PlayPlan
 from turngap.play.target import Target
 from turngap.play.turn_record import turn_record
-from turngap.play.validity import why_invalid
-from turngap.scenario.library import LoadedScenario
+from turngap.scenario.library import LoadedScenario, content_hashes
 from turngap.store.folders import INTERRUPTED, utc_now
+from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run
 from turngap.store.writer import RunWriter
 from turngap.telemetry.telemetry import TracedConversation, conversation_about
 
 # A greeting through LLM and TTS was seen to take one to two seconds.
 GREETING_MS = 3000.0
+# Above this share of starved turns even p95 rests on turns that the caller itself delayed.
+MAX_STARVED_SHARE = 0.05
 
 
 class RunInProgress:
@@ -65,7 +69,7 @@ class RunInProgress:
         self._name = name
         self._plan = plan
         self._on_turn = on_turn
-        opening = opening_record(plan, target, settings or plan.settings or {})
+        opening = _opening_record(plan, target, settings or plan.settings or {})
         if continues is None:
             self._opening = opening
             self._writer = RunWriter.create(out or plan.out, name, self._opening)
@@ -301,6 +305,44 @@ class RunInProgress:
                 }
             )
         return Run(closing, tuple(self.turns), self._writer.path)
+
+
+def _opening_record(plan: PlayPlan, target: Target, settings: dict[str, Any]) -> RunRecord:
+    """The record of a run that begins now; `settings` are stored with it."""
+    return RunRecord(
+        turngap_version=__version__,
+        commit=git_commit(),
+        name=target.choice.name,
+        started_utc=utc_now(),
+        machine=this_machine(),
+        agent=target.describe(),
+        settings=settings,
+        scenario_hashes=content_hashes(plan.scenarios),
+        voices={s.scenario.name: s.voice for s in plan.scenarios if s.voice is not None},
+        planned_turns=plan.turns // plan.agents,
+        budget_ms=plan.budget_ms or DEFAULT_BUDGET_MS,
+        starved_ms=plan.starved_ms,
+        stand_ins=target.stand_ins(s.scenario for s in plan.scenarios),
+        held_out=target.held_out(),
+        plan=plan.record(),
+        label=plan.label,
+    )
+
+
+def why_invalid(summary: Summary, starved_ms: float = STARVED_MS) -> tuple[str, ...]:
+    """Why a run's figures are not to be used; empty when they are."""
+    if not summary.turns:
+        return ("no turn was finished",)
+    # One turn alone is marked, and moves no median of five or more.
+    several = summary.starved > 1 or summary.turns < n_needed(0.5)
+    if several and summary.starved / summary.turns > MAX_STARVED_SHARE:
+        return (
+            f"the caller was starved in {summary.starved} of {summary.turns} turns (its packets or "
+            f"its event loop over {starved_ms:g} ms late): quiet the machine and run again, or "
+            "accept that error with a larger --starved-ms (in Python starved_ms, in pytest "
+            "--turngap-starved-ms)",
+        )
+    return ()
 
 
 def _key(scenario: str, turn: int, repeat: int, phase: int) -> TurnKey:

@@ -25,10 +25,14 @@ from pipecat.workers.runner import WorkerRunner
 
 from turngap.agent.controls import Controls
 from turngap.agent.domain import DomainAnswer
-from turngap.agent.observer import AgentObserver, MonotonicPipecatClock, StampedSerializer
+from turngap.agent.observer import (
+    AgentObserver,
+    MonotonicPipecatClock,
+    StampedSerializer,
+    observe_sparingly,
+)
 from turngap.agent.offers import Offers, offers_of
 from turngap.agent.output import YieldingTransport
-from turngap.agent.sparing import observe_sparingly
 from turngap.agent.speculation import Announcer, AudioGate, DiscreetRTVI, Guesses
 from turngap.agent.stack import Chosen, Stack, found_of, held_out_of, resolved
 from turngap.agent.switching import LlmSwitch, Memory

@@ -392,7 +392,6 @@ async def load(  # noqa: D417
     max_minutes: float = 15.0,
     rate: str | None = None,
     arrivals: str | None = None,
-    trace: str | Path | None = None,
     duration_s: float | None = None,
     warm_up_s: float | None = None,
     budget_ms: float = DEFAULT_BUDGET_MS,
@@ -427,13 +426,12 @@ async def load(  # noqa: D417
     Called in a script, it starts processes that import this package, not the script.
 
     Args:
-        sessions: a level to hold, `16`, or a ramp, `"1..64"`. Without it, `rate` and `trace` the
+        sessions: a level to hold, `16`, or a ramp, `"1..64"`. Without it and `rate` the
             most sessions are searched for, up to `max_sessions` (32).
         min_sessions: the search begins there.
         max_minutes: a search that has certified a level starts no further step after this time.
         rate: calls arrive at it, as `"2/s"` or `"30/min"`; `arrivals` is `"poisson"` or
             `"constant"`.
-        trace: a file of recorded instants, a number of seconds in each line.
         duration_s, warm_up_s: how long each step is measured, and what of it is left out before.
         budget_ms: a turn is on time if its gap is at most this.
         target, confidence: the share of turns that has to be on time, and how sure that has to be.
@@ -479,7 +477,6 @@ async def load(  # noqa: D417
         max_minutes=max_minutes,
         rate=rate,
         arrivals=arrivals,
-        trace=_path(trace),
         duration_s=duration_s,
         warm_up_s=warm_up_s,
         budget_ms=budget_ms,

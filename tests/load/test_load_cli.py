@@ -116,16 +116,10 @@ def test_the_command_that_was_given_is_stored(
     assert player.plans[-1].command == ("turngap load --llm sim --set llm.ttft_ms=400 --warm-up 30")
 
 
-def test_a_rate_and_a_trace_reach_the_plan(
-    player: FakePlayer, capsys: Capsys, tmp_path: Path
-) -> None:
+def test_a_rate_reaches_the_plan(player: FakePlayer, capsys: Capsys) -> None:
     run(capsys, "--rate", "2/s", "--arrivals", "constant")
-    trace = tmp_path / "trace.txt"
-    trace.write_text("0\n1.5\n40\n", encoding="utf-8")
-    run(capsys, "--trace", trace, "--warm-up", "1")
-    rate, traced = player.plans
+    (rate,) = player.plans
     assert (rate.mode, rate.per_s, rate.arrivals) == ("rate", 2.0, "constant")
-    assert (traced.mode, traced.instants) == ("rate", (0.0, 1.5, 40.0))
 
 
 @pytest.mark.parametrize(
@@ -216,7 +210,6 @@ def test_an_interruption_says_what_is_kept(
         (["--target", "95"], "a share: 0.95"),
         (["--confidence", "99"], "a share: 0.99"),
         (["--rate", "1/s", "--arrivals", "bursts"], "poisson or constant"),
-        (["--trace", "none.txt"], "none.txt"),
         (["--duration", "nan", "--sessions", "2"], "duration"),
         (["--duration", "-1", "--sessions", "2"], "duration"),
         (["--warm-up", "1e9", "--sessions", "2"], "warm"),

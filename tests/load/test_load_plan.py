@@ -1,6 +1,5 @@
 """What a load test may be asked for, and what is refused before anything is started."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ from turngap.core.errors import InputError
 from turngap.load.asked import parse_rate, parse_sessions, ramp
 from turngap.load.expected import turns_to_tell
 from turngap.load.plan import LoadPlan
-from turngap.load.schedule import COOL_DOWN_S
 from turngap.load.steps import callers_for
 from turngap.play.target import AgentChoice
 
@@ -67,19 +65,13 @@ def test_what_is_no_rate_is_refused(text: str) -> None:
     assert refused.value.kind == "load.rate"
 
 
-def test_what_is_asked_for_says_what_is_done(tmp_path: Path) -> None:
-    trace = tmp_path / "calls.txt"
-    trace.write_text("0\n30\n90\n")
+def test_what_is_asked_for_says_what_is_done() -> None:
     assert (plan().mode, plan().levels) == ("search", (1, 32))
     assert plan(max_sessions=1).levels == (1,)
     assert (plan(sessions="16").mode, plan(sessions="1..4").mode) == ("held", "ramp")
     arriving = plan(rate="30/min")
     assert (arriving.mode, arriving.per_s, arriving.arrivals) == ("rate", 0.5, "poisson")
     assert plan(rate="2/s", arrivals="constant").arrivals == "constant"
-    recorded = plan(trace=trace)
-    assert (recorded.mode, recorded.arrivals) == ("rate", "trace")
-    assert recorded.rate_s == pytest.approx(90 - recorded.warm_up_s)
-    assert [call.at_s for call in recorded.rate_step(1).calls] == [0.0, 30.0, 90.0]
 
 
 @pytest.mark.parametrize(
@@ -123,27 +115,6 @@ def test_what_cannot_be_done_is_refused(asked: dict[str, Any], kind: str) -> Non
     with pytest.raises(InputError) as refused:
         plan(**asked)
     assert refused.value.kind == kind
-
-
-def test_a_trace_is_judged_by_the_calls_that_it_has(tmp_path: Path) -> None:
-    trace = tmp_path / "calls.txt"
-    trace.write_text("".join(f"{600 * call / 99_000:.3f}\n" for call in range(99_000)))
-    planned = plan(trace=trace)
-    assert len(planned.rate_step(1).calls) == 99_000
-    few = plan(trace=trace, duration_s=10.0, warm_up_s=0.0)
-    assert len(few.rate_step(1).calls) == 99_000 * (10 + COOL_DOWN_S) / 600
-
-
-def test_a_trace_that_ends_in_the_warm_up_is_refused(tmp_path: Path) -> None:
-    trace = tmp_path / "calls.txt"
-    trace.write_text("0\n3\n")
-    with pytest.raises(InputError) as refused:
-        plan(trace=trace)
-    assert refused.value.kind == "load.nothing_counts"
-    with pytest.raises(InputError) as refused:
-        plan(trace=trace, duration_s=60.0, warm_up_s=30.0)
-    assert refused.value.kind == "load.nothing_counts"
-    assert plan(trace=trace, warm_up_s=0.0, duration_s=60.0).rate_s == 60.0
 
 
 def test_a_seed_is_the_schedules_and_not_that_of_somebodys_server() -> None:

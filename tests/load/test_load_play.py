@@ -17,10 +17,9 @@ from turngap.caller.endpoint import Endpoint
 from turngap.cli.loading import exit_code
 from turngap.core.errors import AgentError, ExitCode, InputError
 from turngap.load import presence
-from turngap.load.calls import Answered, CallMark, load_turn, missed_turns
+from turngap.load.calls import Answered, CallerLate, CallMark, load_turn, missed_turns
 from turngap.load.export import read_load_turns
 from turngap.load.files import LoadWriter
-from turngap.load.lateness import CallerLate
 from turngap.load.plan import LoadPlan
 from turngap.load.play import Loaded, load
 from turngap.load.progress import LoadProgress, Now

@@ -13,7 +13,6 @@ from scipy.special import ndtri
 from scipy.stats import beta, binom
 
 from turngap.core.clusters import Clusters
-from turngap.load.ahead import to_come
 from turngap.load.confirm import (
     LOOKS,
     NOTHING,
@@ -24,7 +23,7 @@ from turngap.load.confirm import (
 )
 from turngap.load.explore import levels
 from turngap.load.probe import Pace, Probe
-from turngap.load.search import Search
+from turngap.load.search import Search, to_come
 
 PACE = Pace(turn_s=8.0, step_s=20.0)
 

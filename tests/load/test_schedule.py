@@ -20,7 +20,6 @@ from turngap.load.schedule import (
     held,
     held_for,
     poisson,
-    recorded,
     shares,
     turn_s,
 )
@@ -121,11 +120,6 @@ def test_constant_calls_come_at_equal_distances() -> None:
     calls = constant([Shape("a", (2.0,), 4.0)], 2.0, Window(1, 20, 1), 3)
     assert len(calls) == 44
     assert all(math.isclose(b.at_s - a.at_s, 0.5) for a, b in itertools.pairwise(calls))
-
-
-def test_recorded_calls_come_when_they_came() -> None:
-    calls = recorded([Shape("a", (2.0,), 4.0)], (0.0, 0.0, 3.5, 99.0), Window(0, 10, 5), 1)
-    assert [call.at_s for call in calls] == [0.0, 0.0, 3.5]
 
 
 @given(shapes_of(), st.integers(1, 30), st.integers(1, 6), SEEDS)

@@ -66,12 +66,6 @@ def load(
         str | None,
         options.for_play(help="How calls arrive at --rate: poisson or constant. Default: poisson."),
     ] = None,
-    trace: Annotated[
-        Path | None,
-        options.for_play(
-            help="Let calls arrive when this file says: a number of seconds on each line."
-        ),
-    ] = None,
     duration: Annotated[
         float | None,
         options.for_play(
@@ -186,7 +180,6 @@ def load(
         max_sessions=max_sessions,
         rate=rate,
         arrivals=arrivals,
-        trace=trace,
         duration_s=duration,
         warm_up_s=warm_up,
         callers=callers,

@@ -1,12 +1,10 @@
 """What a load test is asked for, in words and numbers: read, and refused where it cannot be."""
 
 import re
-from pathlib import Path
 from typing import Any, Literal
 
 from turngap.core.budget import MAX_STARVED_MS, STARVED_MS
 from turngap.core.errors import InputError
-from turngap.load.trace import read_trace
 from turngap.play.plan import require_number
 
 MOST_SESSIONS = 10_000
@@ -74,14 +72,13 @@ def arriving(
     max_sessions: int | None,
     rate: str | None,
     arrivals: str | None,
-    trace: Path | None,
 ) -> dict[str, Any]:
     """Return how calls arrive, as the plan's attributes.
 
     Raises:
         InputError: one of these cannot be used, or two of them say when calls are made.
     """
-    given = {"sessions": sessions, "rate": rate, "trace": trace}
+    given = {"sessions": sessions, "rate": rate}
     named = [f"--{name}" for name, value in given.items() if value is not None]
     if len(named) > 1:
         raise InputError(
@@ -106,8 +103,6 @@ def arriving(
         )
     if rate is not None:
         return {"mode": "rate", "per_s": parse_rate(rate), "arrivals": arrivals or "poisson"}
-    if trace is not None:
-        return {"mode": "rate", "instants": read_trace(trace), "arrivals": "trace"}
     if sessions is not None:
         levels = parse_sessions(sessions)
         return {"mode": "held" if len(levels) == 1 else "ramp", "levels": levels}

@@ -1,23 +1,22 @@
 """What a load test is asked to do, and about how long that takes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil
+from math import ceil, sqrt
 from pathlib import Path
 from typing import Any, Self
 
-from turngap.core.budget import CALIBRATION_TURNS, DEFAULT_BUDGET_MS
+from turngap.core.budget import CALIBRATION_TURNS, DEFAULT_BUDGET_MS, STARVED_MS
+from turngap.core.errors import InputError
 from turngap.core.stats import CONFIDENCE
-from turngap.load.again import LOAD, command_of
-from turngap.load.ahead import to_come
 from turngap.load.asked import Mode, arriving, require_ranges
 from turngap.load.expected import Waits, rehearsed, shape_of, turns_to_tell, warm_up_of
 from turngap.load.probe import MAX_MINUTES, Pace
-from turngap.load.room import require_room, require_turns
 from turngap.load.schedule import (
     COOL_DOWN_S,
     LAST_REPLY_S,
+    MOST_CALLS,
     Arrivals,
     Shape,
     Step,
@@ -27,14 +26,56 @@ from turngap.load.schedule import (
     held,
     held_for,
     poisson,
-    recorded,
+    too_many,
     turn_s,
 )
-from turngap.load.search import TARGET, Search
+from turngap.load.search import TARGET, Search, to_come
+from turngap.play.again import Flag, agent_flags, played_again, typed
 from turngap.play.plan import START_S, PlayPlan, calibration_s
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import chosen
 from turngap.workers import On, require_executor
+
+LOAD = "turngap load"
+# What changes the answer, with its flag and what it is where nobody says.
+_FLAGS: dict[str, tuple[str, Any]] = {
+    "budget_ms": ("--budget-ms", DEFAULT_BUDGET_MS),
+    "target": ("--target", TARGET),
+    "confidence": ("--confidence", CONFIDENCE),
+    "starved_ms": ("--starved-ms", STARVED_MS),
+    "max_minutes": ("--max-minutes", MAX_MINUTES),
+    "warm_up_s": ("--warm-up", None),
+    "callers": ("--callers", None),
+    "on": ("--on", "local"),
+    "ray_address": ("--ray-address", None),
+}
+
+
+def command_of(
+    choice: AgentChoice,
+    names: Sequence[str],
+    tag: str | None,
+    library: Path | None,
+    asked: Mapping[str, Any],
+) -> str:
+    """Return the command that asks for it, but for how many sessions; `${NAME}` in it stays.
+
+    Args:
+        choice: the agent.
+        names: of scenarios, or their files.
+        tag: of the scenarios.
+        library: their folder.
+        asked: further attributes of the plan.
+    """
+    named = not choice.is_url and choice.agent != AgentChoice().agent
+    flags: list[Flag] = [("--tag", tag)]
+    flags += [("--agent", choice.agent if named else None), *agent_flags(choice)]
+    for name, (flag, usual) in _FLAGS.items():
+        value = asked.get(name, usual)
+        flags.append((flag, None if value == usual else value))
+    at = [choice.endpoint.flags] if choice.is_url else []
+    return " ".join([LOAD, *played_again(names, library), *at, *typed(flags)])
+
 
 # Between two steps: the agent ends its sessions.
 SETTLE_S = 2.0
@@ -42,6 +83,8 @@ SETTLE_S = 2.0
 RATE_S = 120.0
 # A level is held for so long at least: a slow spell of the machine hits all sessions at once.
 SHORTEST_HELD_S = 30.0
+# Making the schedule of more calls beforehand would take seconds.
+MANY_CALLS = 5000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +95,7 @@ class LoadPlan(PlayPlan):
         agent: the agent that is measured.
         levels: those that are held: one, those of a ramp, or the least and the most of a search;
             empty where calls arrive at a rate.
-        per_s: calls a second; None without a rate, and for a recorded trace.
-        instants: of a recorded trace, seconds from the beginning.
+        per_s: calls a second; None without a rate.
         duration_s: of each measured window; None: as long as its turns take.
         target: the share of turns that has to be on time.
         min_sessions: what CI asks for: it changes nothing but the search's first guess.
@@ -71,7 +113,6 @@ class LoadPlan(PlayPlan):
     levels: tuple[int, ...] = ()
     per_s: float | None = None
     arrivals: Arrivals | None = None
-    instants: tuple[float, ...] = ()
     duration_s: float | None = None
     warm_up_s: float
     target: float = TARGET
@@ -99,7 +140,6 @@ class LoadPlan(PlayPlan):
         max_sessions: int | None = None,
         rate: str | None = None,
         arrivals: str | None = None,
-        trace: Path | None = None,
         duration_s: float | None = None,
         warm_up_s: float | None = None,
         executor: str = "local",
@@ -110,11 +150,10 @@ class LoadPlan(PlayPlan):
         """Plan a load test; `asked` are the plan's other attributes.
 
         Args:
-            sessions: a level, `16`, or a ramp, `1..64`; without it and `rate` or `trace` the most
+            sessions: a level, `16`, or a ramp, `1..64`; without it and `rate` the most
                 sessions are searched for, up to `max_sessions`.
             rate: `2/s` or `30/min`.
             arrivals: `poisson` or `constant`.
-            trace: a file of recorded instants (`read_trace`).
             executor: `local` or `ray`.
 
         Raises:
@@ -122,7 +161,7 @@ class LoadPlan(PlayPlan):
                 such scenario or agent.
             AgentError: an engine needs what this machine lacks.
         """
-        asked |= arriving(sessions, max_sessions, rate, arrivals, trace)
+        asked |= arriving(sessions, max_sessions, rate, arrivals)
         asked["on"] = require_executor(executor, ray_address)
         require_ranges(budget_ms, duration_s, warm_up_s, asked)
         folder, loaded = chosen(choice.agent, names, tag, library)
@@ -168,8 +207,6 @@ class LoadPlan(PlayPlan):
     @property
     def rate_per_s(self) -> float:
         """Calls a second, in the mean; 0 without a rate."""
-        if self.instants:
-            return len(self.instants) / max(self.instants[-1], 1.0)
         return self.per_s or 0.0
 
     @property
@@ -197,9 +234,7 @@ class LoadPlan(PlayPlan):
     @property
     def rate_s(self) -> float:
         """How long calls that arrive at a rate are measured."""
-        if self.duration_s is not None:
-            return self.duration_s
-        return max(self.instants[-1] - self.warm_up_s, 1.0) if self.instants else RATE_S
+        return RATE_S if self.duration_s is None else self.duration_s
 
     @property
     def probable_s(self) -> float:
@@ -251,9 +286,7 @@ class LoadPlan(PlayPlan):
     def rate_step(self, number: int) -> Step:
         """Step `number`, in which calls arrive at the plan's rate."""
         window, seed = Window(self.warm_up_s, self.rate_s, COOL_DOWN_S), self._seed(number)
-        if self.arrivals == "trace":
-            calls = recorded(self.shapes, self.instants, window, seed)
-        elif self.arrivals == "constant":
+        if self.arrivals == "constant":
             calls = constant(self.shapes, self.rate_per_s, window, seed)
         else:
             calls = poisson(self.shapes, self.rate_per_s, window, seed)
@@ -262,3 +295,53 @@ class LoadPlan(PlayPlan):
     def _seed(self, number: int) -> int:
         """A seed of its own for each step, so that a step's turns are fresh ones."""
         return self.schedule_seed * 1_000_003 + number
+
+
+def require_room(plan: LoadPlan) -> None:
+    """Refuse what has more calls than anybody means.
+
+    Raises:
+        InputError: it has.
+    """
+    if (calls := _most_calls(plan)) > MOST_CALLS:
+        raise too_many(calls)
+
+
+def require_turns(plan: LoadPlan) -> None:
+    """Refuse what has a step in which no turn counts.
+
+    A level has some, unless it is held too briefly; so have thousands of calls.
+
+    Raises:
+        InputError: it has, of the kind `load.nothing_counts`.
+    """
+    if _most_calls(plan) > MANY_CALLS:
+        return
+    if plan.mode == "rate":
+        steps = (plan.rate_step(1) for _ in range(1))
+    elif plan.duration_s is not None:
+        steps = (plan.level_step(number, level) for number, level in enumerate(plan.levels, 1))
+    else:
+        return
+    for step in steps:
+        if not step.turns:
+            window = step.window
+            raise InputError(
+                "load.nothing_counts",
+                f"nobody ends a turn in the {window.measured_s:.3g} s that are measured after the "
+                f"warm-up of {window.warm_up_s:.3g} s: there would be nothing to count",
+                hint="measure for longer (--duration), make more calls, or give a shorter "
+                "--warm-up",
+            )
+
+
+def _most_calls(plan: LoadPlan) -> float:
+    """How many calls one step has at most."""
+    beside_s = plan.warm_up_s + COOL_DOWN_S
+    if plan.mode != "rate":
+        lines = max(plan.levels)
+        calls_s = sum(shape.length_s for shape in plan.shapes) / len(plan.shapes)
+        return lines * (1 + (plan.level_s(lines) + beside_s) / calls_s)
+    calls = plan.rate_per_s * (plan.rate_s + beside_s)
+    # By chance there are more than in the mean, by this much once in ten million schedules.
+    return calls + 1 + (5.2 * sqrt(calls) if plan.arrivals == "poisson" else 0.0)

@@ -13,21 +13,19 @@ from turngap.caller.endpoint import Endpoint
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import TurngapError
-from turngap.load.ahead import to_come
 from turngap.load.calls import News, Played, PlayStep
 from turngap.load.confirm import Evidence
 from turngap.load.curve import enough
 from turngap.load.export import read_load_turns
 from turngap.load.figures import cut_short, evidence_of, evidence_so_far, figures_of
 from turngap.load.keeping import Keeper
-from turngap.load.plan import SETTLE_S, LoadPlan
+from turngap.load.plan import SETTLE_S, LoadPlan, require_turns
 from turngap.load.presence import AgentGoneError, Presence
 from turngap.load.progress import LoadProgress
 from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.rehearsal import rehearse
-from turngap.load.room import require_turns
 from turngap.load.schedule import Step
-from turngap.load.search import Search
+from turngap.load.search import Search, to_come
 from turngap.load.steps import Callers, at_once, callers_for, sessions_over, why_void
 from turngap.load.telling import TracedSteps
 from turngap.play.rounds import calibrated, identified

@@ -32,7 +32,7 @@ LAST_REPLY_S = 3.0
 # A schedule of more calls than this is a mistake: it would be a day at one call a second.
 MOST_CALLS = 100_000
 
-Arrivals = Literal["poisson", "constant", "trace"]
+Arrivals = Literal["poisson", "constant"]
 
 # Calls go on being dialled for so long at most after the measured window, for turns that come later
 # than expected; they end when the last turn that counts is over.
@@ -222,17 +222,6 @@ def constant(shapes: Sequence[Shape], per_s: float, window: Window, seed: int) -
     """
     first = np.random.default_rng((seed, 0)).random()
     instants = ((first + number) / per_s for number in count())
-    return _arriving(shapes, instants, window, seed)
-
-
-def recorded(
-    shapes: Sequence[Shape], instants: Sequence[float], window: Window, seed: int
-) -> tuple[Call, ...]:
-    """Calls at recorded instants, seconds from the beginning of the step, in order.
-
-    Raises:
-        InputError: there are more than `MOST_CALLS`.
-    """
     return _arriving(shapes, instants, window, seed)
 
 

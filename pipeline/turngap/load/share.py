@@ -21,8 +21,7 @@ from turngap.core.clock import NS_PER_S, Clock, ns_to_ms
 from turngap.core.errors import AgentError
 from turngap.core.results import OffsetRecord
 from turngap.core.secrets import remember_secrets
-from turngap.load.calls import Answered, MissedCallError, play_calls
-from turngap.load.lateness import CallerLate, counted_ns
+from turngap.load.calls import Answered, CallerLate, MissedCallError, counted_ns, play_calls
 from turngap.load.schedule import SETUP_S, Call
 from turngap.play.cues import cues_of
 from turngap.play.turn_record import turn_record

@@ -271,7 +271,6 @@ def schedule_words(record: LoadRecord) -> str:
         "held": "each line dials its next call at fixed times, whatever the agent does",
         "poisson": "calls arrive at random (Poisson)",
         "constant": "calls arrive at a constant rate",
-        "trace": "calls arrive as a recorded trace says",
     }.get(record.arrivals, printable(record.arrivals))
     return (
         f"open loop: {how}; seed {record.seed}. The first {record.warm_up_s:.0f} s of each step, "

@@ -17,10 +17,10 @@ from made_turns import made_turn
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.clock import NS_PER_S, ms_to_ns
 from turngap.core.results import PacingRecord
-from turngap.load.calls import Answered, MissedCallError, play_step
+from turngap.load.calls import Answered, MissedCallError, Played, play_step
 from turngap.load.confirm import Evidence
 from turngap.load.figures import cut_short, evidence_of, evidence_so_far, figures_of
-from turngap.load.presence import Presence
+from turngap.load.play import until_decided
 from turngap.load.probe import MAX_MINUTES, Pace, Probe
 from turngap.load.record import StepFigures
 from turngap.load.schedule import SETUP_S, Call, Shape, Step, held_for, turn_s
@@ -167,11 +167,11 @@ def held_open_loop(
     async def main() -> StepFigures:
         clock, random = LoopClock(), np.random.default_rng((probe.sessions, *seed))
         player = AgentPlayer(Agent(capacity, limit, random), clock)
-        presence = Presence("ws://agent", listens, clock)
-        played = await presence.during(
-            step,
-            play_step(step, player, clock, presence.take),
-            lambda so_far: decided(evidence_so_far(step, so_far.turns, DEFAULT_BUDGET_MS)),
+        so_far = Played()
+        played = await until_decided(
+            play_step(step, player, clock, so_far.take),
+            so_far,
+            lambda: decided(evidence_so_far(step, so_far.turns, DEFAULT_BUDGET_MS)),
         )
         counted = [turn for turn in played.turns if turn.counted]
         measured = cut_short(step, counted)
@@ -184,10 +184,6 @@ def held_open_loop(
         )
 
     return in_virtual_time(main())
-
-
-async def listens() -> None:
-    """Stand for the agent, which is always there."""
 
 
 @dataclass(frozen=True)

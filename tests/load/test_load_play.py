@@ -15,9 +15,9 @@ from otlp_collector import collector
 import turngap
 from turngap.caller.endpoint import Endpoint
 from turngap.cli.loading import exit_code
+from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError, ExitCode, InputError
-from turngap.load import presence
-from turngap.load.calls import Answered, CallerLate, CallMark, load_turn, missed_turns
+from turngap.load.calls import Answered, CallerLate, CallMark, Played, load_turn, missed_turns
 from turngap.load.export import read_load_turns
 from turngap.load.files import LoadWriter
 from turngap.load.plan import LoadPlan
@@ -31,6 +31,7 @@ from turngap.play.target import AgentChoice, Target
 from turngap.store.folders import INTERRUPTED
 from turngap.telemetry.sdk import TURNS
 from turngap.telemetry.telemetry import telemetry_to
+from turngap.testing.virtual import LoopClock, in_virtual_time
 from turngap.workers.base import Done, Lost, Told, Work
 
 # By its name: `turngap.load` is the function.
@@ -313,33 +314,44 @@ def test_an_agent_that_is_not_there_is_an_error_and_stored(
     assert loaded.turns == ()
 
 
-def test_an_agent_that_crashes_ends_the_test_and_voids_its_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_that_crashes_ends_the_test_and_voids_its_step(tmp_path: Path) -> None:
     class Crashes(Callers):
         async def _told(self, share: Share) -> AsyncIterator[Any]:
             if share.step == 1:
                 async for said in super()._told(share):
                     yield said
                 return
-            for call in share.calls[: len(share.calls) // 2]:
+            for call in share.calls:
                 for turn in missed_turns(share.step, call, [], "refused", "nobody listens"):
                     yield turn
-            await asyncio.Event().wait()
 
     # Nothing listens at port 1.
-    monkeypatch.setattr(presence, "GONE_S", 0.0)
-    monkeypatch.setattr(presence, "LOOK_EVERY_S", 0.01)
     loaded = finished(tmp_path, Crashes(lambda _: 300.0), sessions="1..2", duration_s=30.0)
     assert loaded.failure is not None
     assert loaded.failure.exit_code == 4
-    assert "the agent is gone: nothing has listened at ws://127.0.0.1:1" in str(loaded.failure)
+    assert "ws://127.0.0.1:1" in str(loaded.failure)
     first, second = loaded.record.steps
     assert first.void is None
-    assert second.void == "the agent was gone from 0 s on"
+    assert second.void == PLAY.GONE
     assert second.outcomes == {"refused": second.turns}
     assert {turn.step for turn in loaded.turns} == {1, 2}
     assert verdict(loaded.record).text == "? BROKEN OFF"
+
+
+def test_a_step_ends_once_what_it_says_is_decided() -> None:
+    async def step() -> float:
+        clock, so_far = LoopClock(), Played()
+
+        async def never() -> Played:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        ends_ns = 5 * NS_PER_S
+        assert await PLAY.until_decided(never(), so_far, lambda: clock.now_ns() > ends_ns) is so_far
+        assert len(asyncio.all_tasks()) == 1
+        return clock.now_ns() / NS_PER_S
+
+    assert 5 < in_virtual_time(step()) <= 6.5
 
 
 def test_a_fault_of_turngaps_own_is_stored_too(

@@ -3,7 +3,8 @@
 The agent is started, or reached, once; the callers are processes that live through all steps.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +13,7 @@ from pathlib import Path
 from turngap.caller.endpoint import Endpoint
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
-from turngap.core.errors import TurngapError
+from turngap.core.errors import AgentError, TurngapError
 from turngap.load.calls import News, Played, PlayStep
 from turngap.load.confirm import Evidence
 from turngap.load.curve import enough
@@ -20,7 +21,6 @@ from turngap.load.export import read_load_turns
 from turngap.load.figures import cut_short, evidence_of, evidence_so_far, figures_of
 from turngap.load.keeping import Keeper
 from turngap.load.plan import SETTLE_S, LoadPlan, require_turns
-from turngap.load.presence import AgentGoneError, Presence
 from turngap.load.progress import LoadProgress
 from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.rehearsal import rehearse
@@ -38,6 +38,9 @@ SILENT = LoadProgress()
 # Of an agent of ours: when it is slow, the calls of a line overlap, and who is refused for that
 # would not be heard. A real server has its own idea of how many it takes.
 SEATS_PER_SESSION, SPARE_SEATS = 2, 8
+# How often it is looked whether what is left of a step would change nothing.
+LOOK_EVERY_S = 1.0
+GONE = "nothing listened at the agent's URL any more when the step was over"
 # A lost caller voids a step, which then says nothing: a search plays it again, so often at most.
 MOST_LOST = 2
 
@@ -107,7 +110,7 @@ class _LoadTest:
         self._keeper = keeper
         self._clock = MonotonicClock()
         self._endpoint: Endpoint | None = None
-        self._presence: Presence | None = None
+        self._so_far = Played()  # of the step that is played
         self._telling = TracedSteps(
             plan.telemetry,
             keeper.folder.name,
@@ -127,7 +130,6 @@ class _LoadTest:
             endpoint = self._endpoint = await self._serving(stack)
             greeting_ms = await self._rehearsed(endpoint)
             await stack.enter_async_context(self._executor)
-            self._presence = Presence(endpoint.url, endpoint.knock, self._clock)
             callers = Callers(
                 self._plan,
                 endpoint,
@@ -231,7 +233,7 @@ class _LoadTest:
         """Play a step, until the evidence has decided what it says, and store its figures.
 
         Raises:
-            AgentGoneError: the agent is gone; what was played of the step is stored as void.
+            AgentError: the agent is gone; what was played of the step is stored as void.
         """
         try:
             return await self._step(step, play, left_s, confirms, decided)
@@ -250,23 +252,32 @@ class _LoadTest:
         if step.number > 1:
             await self._settled()
         self._keeper.begin(step, left_s, confirms=confirms)
-        if self._presence is None:
-            raise AssertionError("the agent has been reached")
+        self._so_far = Played()
+        played = await until_decided(
+            play(step),
+            self._so_far,
+            lambda: decided(evidence_so_far(step, self._so_far.turns, self._plan.pass_ms)),
+        )
+        gone = await self._gone(played)
+        figures = await self._ended(step, played, confirms=confirms, gone=gone and GONE)
+        if gone is not None:
+            raise gone
+        return figures
+
+    async def _gone(self, played: Played) -> AgentError | None:
+        """Return why the agent cannot be reached any more, where calls of a step failed."""
+        failed = any(turn.missed in ("refused", "dropped") for turn in played.turns)
         try:
-            played = await self._presence.during(
-                step,
-                play(step),
-                lambda so_far: decided(evidence_so_far(step, so_far.turns, self._plan.pass_ms)),
-            )
-        except AgentGoneError as e:
-            await self._ended(step, self._presence.played, confirms=confirms, gone=e.void)
-            raise
-        return await self._ended(step, played, confirms=confirms)
+            if failed and self._endpoint is not None:
+                await self._endpoint.knock()
+        except AgentError as e:
+            busy = isinstance(e.__cause__, TimeoutError)
+            return e if e.kind == "agent.unreachable" and not busy else None
+        return None
 
     def _take(self, said: News) -> None:
         self._keeper.take(said)
-        if self._presence is not None:
-            self._presence.take(said)
+        self._so_far.take(said)
 
     async def _ended(
         self, step: Step, played: Played, *, confirms: bool, gone: str | None = None
@@ -294,3 +305,17 @@ class _LoadTest:
         await self._clock.sleep_until_ns(self._clock.now_ns() + round(SETTLE_S * NS_PER_S))
         if not self._plan.agent.choice.is_url and self._endpoint is not None:
             await sessions_over(self._endpoint, self._clock)
+
+
+async def until_decided(
+    playing: Awaitable[Played], so_far: Played, is_decided: Callable[[], bool]
+) -> Played:
+    """Play a step to its end, or until what is left of it would change nothing."""
+    task = asyncio.ensure_future(playing)
+    try:
+        while not task.done() and not is_decided():
+            await asyncio.wait({task}, timeout=LOOK_EVERY_S)
+        return await task if task.done() else so_far
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -26,7 +26,7 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
 from turngap.agent.offers import Offers, offers_of
-from turngap.agent.switching import LlmSwitch, Memory
+from turngap.agent.switching import LlmSwitch
 from turngap.backends import BackendSettings, BackendSpec, ConfiguredBackend, Need, find
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
@@ -116,9 +116,9 @@ def offer(name: str, service: FrameProcessor, **more: Any) -> ConfiguredBackend:
 
 
 @asynccontextmanager
-async def running(*offers: ConfiguredBackend, memory: Memory | None = None) -> AsyncIterator[Any]:
+async def running(*offers: ConfiguredBackend) -> AsyncIterator[Any]:
     """A pipeline of a switch and a sink: (switch, sink, ask)."""
-    switch = LlmSwitch(Offers(offers), MonotonicClock(), memory or Memory())
+    switch = LlmSwitch(Offers(offers), MonotonicClock())
     sink = Sink()
     worker = PipelineWorker(Pipeline([switch, sink]), enable_rtvi=False, idle_timeout_secs=None)
     runner = WorkerRunner(handle_sigint=False)
@@ -226,17 +226,6 @@ async def test_the_one_that_answers_already_is_not_switched_to() -> None:
         await sink.until(lambda: len(sink.texts) > 1)
         assert await switch.use("a") is None
         assert not any(isinstance(f, InterruptionFrame) for f in sink.frames)
-
-
-async def test_the_choice_is_remembered_for_the_next_connection() -> None:
-    memory = Memory()
-    offers = [offer("a", CountingLLM("a")), offer("b", CountingLLM("b"))]
-    async with running(*offers, memory=memory) as (switch, _, _):
-        await switch.use("b")
-    assert memory.llm == "b"
-    again = [offer("a", CountingLLM("a")), offer("b", CountingLLM("b"))]
-    async with running(*again, memory=memory) as (switch, _, _):
-        assert switch.current == "b"
 
 
 async def test_one_that_is_not_offered_is_refused_with_those_that_are() -> None:

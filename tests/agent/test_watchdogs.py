@@ -25,7 +25,7 @@ from pipecat.services.stt_service import STTService
 from running_line import PATIENCE_S, running
 
 from turngap.agent.offers import Offers
-from turngap.agent.switching import LlmSwitch, Memory
+from turngap.agent.switching import LlmSwitch
 from turngap.agent.watchdogs import Patience, ReplyWatch, guard_ears
 from turngap.backends import BackendSettings, BackendSpec, ConfiguredBackend
 from turngap.clocks import MonotonicClock
@@ -118,7 +118,7 @@ async def test_an_llm_that_was_left_is_not_waited_for() -> None:
 
     for service in services.values():
         service.add_event_handler("on_error", on_error)
-    switch = LlmSwitch(Offers([offer("old"), offer("new")]), clock, Memory(), late=late.append)
+    switch = LlmSwitch(Offers([offer("old"), offer("new")]), clock, late=late.append)
     async with running(switch, params=PipelineParams()) as line:
         asked = LLMContextFrame(LLMContext([{"role": "user", "content": "question 1"}]))
         await line.send(asked)
@@ -152,7 +152,7 @@ async def test_a_server_that_stalls_is_hung_up_on_and_asked_again(
         offers = Offers([ConfiguredBackend("vllm", SPEC, settings)])
         offers.prepare()
         patience = Patience(first_ms=200, next_ms=200, late_first_ms=50, late_next_ms=50)
-        switch = LlmSwitch(offers, clock, Memory(), patience=patience)
+        switch = LlmSwitch(offers, clock, patience=patience)
 
         async def on_error(_: object, frame: ErrorFrame) -> None:
             errors.append(frame.error)

@@ -35,7 +35,7 @@ from turngap.agent.offers import Offers, offers_of
 from turngap.agent.output import YieldingTransport
 from turngap.agent.speculation import Announcer, AudioGate, DiscreetRTVI, Guesses
 from turngap.agent.stack import Chosen, Stack, found_of, held_out_of, resolved
-from turngap.agent.switching import LlmSwitch, Memory
+from turngap.agent.switching import LlmSwitch
 from turngap.agent.tools import PROMPT, toolbox, tools
 from turngap.agent.tracing import ready_to_trace, send_traces, under_the_caller
 from turngap.agent.voice.feed import SpeechFeed
@@ -119,7 +119,7 @@ def assemble(
     return Assembly(stack, engines, clock, offers, traced, domain=domain, closed=closed)
 
 
-async def converse(assembly: Assembly, socket: WebSocket, memory: Memory | None = None) -> None:
+async def converse(assembly: Assembly, socket: WebSocket) -> None:
     """Serve one accepted WebSocket until the caller leaves."""
     serializer = ProtobufFrameSerializer()
     if assembly.traced:
@@ -127,7 +127,7 @@ async def converse(assembly: Assembly, socket: WebSocket, memory: Memory | None 
     taking: TurnTaking = assembly.create("turn")
     transport = _transport(assembly, socket, serializer, taking)
     traced = under_the_caller(socket.headers)
-    worker = _worker(assembly, transport, serializer, taking, memory or Memory(), traced=traced)
+    worker = _worker(assembly, transport, serializer, taking, traced=traced)
 
     async def on_client_disconnected(*_: object) -> None:
         await worker.cancel()
@@ -160,7 +160,6 @@ def _worker(
     transport: FastAPIWebsocketTransport,
     serializer: ProtobufFrameSerializer,
     taking: TurnTaking,
-    memory: Memory,
     *,
     traced: bool = False,
 ) -> PipelineWorker:
@@ -179,7 +178,6 @@ def _worker(
     switch = LlmSwitch(
         assembly.offers,
         assembly.clock,
-        memory,
         made,
         patience=Patience(stack.pipeline.first_token_ms, stack.pipeline.stall_ms),
         late=partial(late, "llm"),
@@ -191,7 +189,7 @@ def _worker(
     guard_ears(stt, partial(late, "stt"), most_ms=stack.pipeline.transcript_ms)
     guard_voice(tts, partial(late, "tts"))
     voice = speaking(stack, tts, assembly.clock, feed=feed, gated=bool(guesses), count=count)
-    talk = _aggregators(stack, taking, memory, assembly.clock)
+    talk = _aggregators(stack, taking, assembly.clock)
     again = usable_again(lambda: (stt, switch.service, tts))
     talk.user().add_event_handler("on_user_turn_started", again)
     parts = _Parts(taking, stt, switch, guesses, voice, talk)
@@ -270,18 +268,14 @@ class _Parts:
     talk: LLMContextAggregatorPair
 
 
-def _aggregators(
-    stack: Stack, taking: TurnTaking, memory: Memory, clock: Clock
-) -> LLMContextAggregatorPair:
-    """Make what gathers the conversation, into the memory that outlives the session."""
-    if memory.context is None:
-        prompt, settings, box = stack.pipeline.system_prompt, stack.tools, None
-        if settings.use:
-            prompt = f"{prompt} {PROMPT}"
-            box = toolbox(settings.use, clock, delay_ms=settings.delay_ms, among=tools())
-        memory.context = LLMContext([{"role": "system", "content": prompt}], box or NOT_GIVEN)
+def _aggregators(stack: Stack, taking: TurnTaking, clock: Clock) -> LLMContextAggregatorPair:
+    """Make what gathers the conversation."""
+    prompt, settings, box = stack.pipeline.system_prompt, stack.tools, None
+    if settings.use:
+        prompt = f"{prompt} {PROMPT}"
+        box = toolbox(settings.use, clock, delay_ms=settings.delay_ms, among=tools())
     return LLMContextAggregatorPair(
-        memory.context,
+        LLMContext([{"role": "system", "content": prompt}], box or NOT_GIVEN),
         user_params=LLMUserAggregatorParams(
             user_turn_strategies=taking.strategies,
             vad_analyzer=None if stack.pipeline.vad_first else taking.vad,

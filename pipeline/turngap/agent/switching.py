@@ -7,7 +7,6 @@ it has said so far is dropped on its way to the caller; a service is made when i
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from pipecat.frames.frames import (
@@ -28,7 +27,6 @@ from pipecat.frames.frames import (
     TextFrame,
 )
 from pipecat.pipeline.pipeline import Pipeline, PipelineSink, PipelineSource
-from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
 
 from turngap.agent.offers import Offers
@@ -38,15 +36,6 @@ from turngap.clocks import others_first
 from turngap.core.clock import Clock
 from turngap.core.untrusted import harmless
 from turngap.thoughts import guard_thoughts
-
-
-@dataclass(slots=True)
-class Memory:
-    """What a conversation keeps when its line is lost and comes back."""
-
-    context: LLMContext | None = None
-    llm: str | None = None
-
 
 # What a service says in a reply.
 _REPLY = (TextFrame, LLMFullResponseStartFrame, LLMFullResponseEndFrame)
@@ -86,7 +75,6 @@ class LlmSwitch(FrameProcessor):
         self,
         offers: Offers,
         clock: Clock,
-        memory: Memory,
         made: Callable[[FrameProcessor], None] | None = None,
         *,
         patience: Patience = LLM,
@@ -99,14 +87,12 @@ class LlmSwitch(FrameProcessor):
         self._speaking = False  # whether the caller hears the agent
         self.offers = offers
         self._made = made
-        self._memory = memory
         self._clock = clock
         self._choosing = asyncio.Lock()
         self._start: StartFrame | None = None
         self._started = False
         self._requested = self._responding = False
-        offer = offers.get(memory.llm) if memory.llm else offers.first
-        memory.llm = offer.name
+        offer = offers.first
         self._active = self._make(offer)
         self._branches = {offer.name: self._active}
 
@@ -150,7 +136,6 @@ class LlmSwitch(FrameProcessor):
                 if self._start is not None:
                     await branch.pipeline.queue_frame(self._start)
             old, self._active = self._active, branch
-            self._memory.llm = name
             self._watch.end()
             old.muted = True
             cancelled = self._requested

@@ -73,7 +73,7 @@ def _settings(spec: "BackendSpec") -> list[dict[str, Any]]:
 
 
 def _type(field: dict[str, Any]) -> str:
-    """What a value may be: `enum`'s names, or a type with its bounds."""
+    """Describe the allowed values: `enum`'s names, or a type with its bounds."""
     options = field.get("anyOf", [field])
     names: list[str] = []
     for option in options:
@@ -88,7 +88,7 @@ def _type(field: dict[str, Any]) -> str:
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """What of a backend fits into a table."""
+    """Select what fits of a backend into a table."""
     by_default = row["available"] and row["missing_by_default"]
     cells = {key: row[key] for key in ("name", "kind", "available", "licence", "notes")}
     return cells | ({"available": "not by default"} if by_default else {})
@@ -145,7 +145,7 @@ def _dialect_row(spec: "DialectSpec") -> dict[str, Any]:
 
 
 def _rate_of(spec: "DialectSpec") -> int | None:
-    """Of the person's audio by default; None if a session cannot be made without a setting."""
+    """Return the default rate of the person's audio; None if a session needs a setting."""
     try:
         return None if spec.missing() else spec.session().rate
     except InputError:

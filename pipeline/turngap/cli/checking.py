@@ -196,7 +196,7 @@ def check(
 
 
 def exit_code(record: "CheckRecord") -> ExitCode:
-    """What a check exits with: one that was only to save did what it was told."""
+    """Return a check's exit code; one that was only to save has passed."""
     if record.verdict == "cannot_compare" and record.saved is not None and record.saved.done:
         return ExitCode.PASS
     return EXIT_CODES[record.verdict]

@@ -107,7 +107,7 @@ def compare(
 
 
 def _failed(record: "ComparisonRecord", path: Path) -> AgentError | None:
-    """That a backend could not make some of its replies; None where all of them could."""
+    """Build the error if a backend failed some turns; None if none did."""
     from turngap.compare.words import failed
 
     broken = [backend for backend in record.backends if backend.failed]

@@ -43,7 +43,7 @@ class Exports:
 def runs_exports(
     runs: "Callable[[], Sequence[Run]]", junit: Callable[[], bytes] | None = None
 ) -> Exports:
-    """What can be written of something that was made of runs."""
+    """Collect the export formats of a result that has runs."""
 
     def table() -> "Table":
         from turngap.store.tables import turns_table
@@ -54,7 +54,7 @@ def runs_exports(
 
 
 def run_exports(run: "Run") -> Exports:
-    """What can be written of one run."""
+    """Collect the export formats of one run."""
 
     def junit() -> bytes:
         from turngap.report.run_junit import run_junit
@@ -91,7 +91,7 @@ def write_exports(
 
 
 def _only(flag: str, of: str, ways: Sequence[Callable[[], bytes] | None]) -> bytes:
-    """The document of the one thing that was given."""
+    """Write the document of the single thing that was given."""
     if len(ways) != 1:
         raise InputError(
             "report.one", f"{flag} writes {of}, and {len(ways)} are given", hint="give one of them"

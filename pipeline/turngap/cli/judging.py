@@ -113,7 +113,7 @@ def judged_comparison(
     model: "ConfiguredBackend",
     library: Path | None,
 ) -> "ComparisonRecord":
-    """A stored comparison with a model's verdicts, and the pages of its runs anew.
+    """Judge a stored comparison by a model, and rewrite the pages of its runs.
 
     Raises:
         TurngapError: as `turngap.judge.play.judge_comparison`.

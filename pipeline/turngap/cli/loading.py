@@ -234,7 +234,7 @@ def _played(plan: "LoadPlan", *, quiet: bool) -> "Loaded":
 
 
 def announcement(plan: "LoadPlan") -> list[str]:
-    """What is about to be done, and how long it probably takes."""
+    """Announce what will be done, and how long it probably takes."""
     what = {
         "search": f"searching for the capacity, up to {sessions_words(plan.most_sessions)}",
         "held": f"holding {sessions_words(plan.most_sessions)}",
@@ -276,7 +276,7 @@ class Promise:
         self._said_s = seconds
 
     def broken(self, now: "Now") -> str | None:
-        """What to say now that the estimate has grown; None where it has not by much."""
+        """Say that the estimate has grown; None if it has not grown by much."""
         if now.left_s is None:
             return None
         whole_s = now.done_s + now.left_s
@@ -293,7 +293,7 @@ class Promise:
 
 
 def now_words(now: "Now") -> str:
-    """What a running load test does: `step 3, 8 sessions: measured, 8 running, 97 % of 33`."""
+    """Describe the progress: `step 3, 8 sessions: measured, 8 running, 97 % of 33`."""
     if now.step == 0:
         return PHASES[now.phase]
     level = "" if now.sessions is None else f", {sessions_words(now.sessions)}"
@@ -307,7 +307,7 @@ def now_words(now: "Now") -> str:
 
 
 def kept(folders: "list[Path]") -> str:
-    """What an interruption leaves."""
+    """Say what an interruption leaves."""
     from turngap.load.report import read_load
 
     steps = len(read_load(folders[0]).steps) if folders else 0
@@ -318,7 +318,7 @@ def kept(folders: "list[Path]") -> str:
 
 
 def exit_code(record: "LoadRecord", min_sessions: int | None) -> ExitCode:
-    """What a load test exits with that did not fail."""
+    """Return the exit code of a load test that did not fail."""
     from turngap.load.curve import enough
 
     certified = record.capacity.sessions if record.capacity is not None else None

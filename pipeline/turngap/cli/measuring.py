@@ -213,7 +213,7 @@ def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[Run, TurngapError | None
 
 
 def failed_turns(run: "Run") -> AgentError | None:
-    """That the agent could not make some of its replies, and why not; None where it could."""
+    """Build the error if the agent failed some replies; None if it did not."""
     from turngap.core.untrusted import printable
 
     failed = [turn for turn in run.turns if turn.error is not None]
@@ -229,7 +229,7 @@ def failed_turns(run: "Run") -> AgentError | None:
 
 
 def exit_code(run: "Run", failure: TurngapError | None, min_hit_rate: float | None) -> ExitCode:
-    """What a replay exits with."""
+    """Return the exit code of a replay."""
     if failure is not None:
         return failure.exit_code
     answered = any(t.outcome in ("answered", "late", "cut_in") for t in run.turns)

@@ -24,21 +24,21 @@ def _starting_with(incomplete: str, names: list[str]) -> list[str]:
 
 
 def scenario_names(incomplete: str) -> list[str]:
-    """The scenarios of the library in use, for the shell to complete."""
+    """List the scenarios of the library in use, for shell completion."""
     from turngap.scenario.library import library_dir, library_paths
 
     return _starting_with(incomplete, [path.stem for path in library_paths(library_dir())])
 
 
 def stack_names(incomplete: str) -> list[str]:
-    """The installed stacks."""
+    """List the installed stacks."""
     from turngap.agent.stack import stack_files
 
     return _starting_with(incomplete, list(stack_files()))
 
 
 def dialect_names(incomplete: str) -> list[str]:
-    """The installed dialects."""
+    """List the installed dialects."""
     from turngap.caller.dialects.registry import dialects
 
     return _starting_with(incomplete, list(dialects()))
@@ -58,14 +58,14 @@ llm_names, stt_names = _backends_of("llm"), _backends_of("stt")
 
 
 def loopback_names(incomplete: str) -> list[str]:
-    """The dialects that a loopback agent speaks."""
+    """List the dialects that a loopback agent speaks."""
     from turngap.play.calibrate import loopback_dialects
 
     return _starting_with(incomplete, ["all", *loopback_dialects()])
 
 
 def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The folders in `--runs`, newest first."""
+    """List the folders in `--runs`, newest first."""
     folder = Path(ctx.params.get("root") or "runs")
     names = sorted((p.name for p in folder.glob("*/")), reverse=True) if folder.is_dir() else []
     return _starting_with(incomplete, ["latest", *names])

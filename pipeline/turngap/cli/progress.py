@@ -117,7 +117,7 @@ class Display:
         self.reach(self._task.completed + 1)
 
     def reach(self, done: float) -> None:
-        """So many steps are done; there may be more of them than were planned."""
+        """Set the number of finished steps. It may exceed the total."""
         if done > self._planned and self._most_minutes is not None:
             self._reach_open(done, self._most_minutes)
             return
@@ -130,7 +130,7 @@ class Display:
             say(f"{done:g} of {total:g} {self._unit}, {self.left_words()}".rstrip(", "))
 
     def _reach_open(self, done: float, most_minutes: float) -> None:
-        """So many steps are done, and nobody knows how many there will be."""
+        """Set the number of finished steps, when the total is not known."""
         left = max(0.0, most_minutes - (self._task.elapsed or 0.0) / 60)
         words = f"still undecided, up to {minutes_words(left).removeprefix('about ')} more"
         self._task.total = None  # a bar without an end; a whole one would say that it has ended
@@ -153,7 +153,7 @@ class Display:
             say(f"{what}, {left}".rstrip(", "))
 
     def left_words(self) -> str:
-        """How long the rest takes, in words; empty where that is not known yet."""
+        """Say how long the rest takes; empty if that is not known yet."""
         done, total = self._task.completed, self._task.total
         if not total or done >= total:
             return ""
@@ -161,7 +161,7 @@ class Display:
         return "" if left_s is None else minutes_words(left_s / 60) + " left"
 
     def playing(self, on_turn: "Callable[[Turn], None]" = lambda _: None) -> "Progress":
-        """What a player tells, shown here; an interruption then says what is kept."""
+        """Show a player's progress; an interruption then says what is kept."""
         from turngap.play.plan import Progress
 
         self._folders = folders = []
@@ -174,7 +174,7 @@ class Display:
 
 
 def _kept(folders: list[Path]) -> str:
-    """What an interruption leaves: a comparison can be shown whole, other runs one by one."""
+    """Say what an interruption leaves: a whole comparison, or runs one by one."""
     from turngap.compare.record import COMPARISON_FILE
     from turngap.store.folders import holds_turns, run_folders
 

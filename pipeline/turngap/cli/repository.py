@@ -59,7 +59,7 @@ class FromTheFile:
         return self.defaults.where(self.command, key) if self.defaults else ""
 
     def took(self, name: str) -> bool:
-        """Whether an option has its value from the file."""
+        """Return whether an option has its value from the file."""
         return self._source(name) == "DEFAULT_MAP"
 
     def tell(self) -> None:
@@ -97,7 +97,7 @@ class FromTheFile:
                 values.pop(name, None)
 
     def _left_out(self, name: str, value: Any) -> bool:
-        """Whether something was given that this says nothing of."""
+        """Return whether a given option replaces this setting."""
         if self._given("resume"):  # a run goes on as it began; the file may be another today
             return name != "out"
         if name == "baseline" and self._given("save"):
@@ -148,7 +148,7 @@ def _option(param: Any) -> str:
 
 
 def _flag(param: Any, value: Any) -> str:
-    """An option as one would type it."""
+    """Format an option as a user would type it."""
     values = value if isinstance(value, list | tuple) else [value]
     words = [f"{each:g}" if isinstance(each, float) else str(each) for each in values]
     if param.param_type_name == "argument":

@@ -99,9 +99,9 @@ def report(
 
 
 def _stored(name: str, root: Path | None, *, all_labelled: bool) -> list[Stored]:
-    """What that name or folder holds; a room is imported only where something of it is shown.
+    """Find what the name or folder holds; a room is imported only if it is shown.
 
-    It is one thing, but for a label if `all_labelled`: then it is every run that has it.
+    It is one result. A label with `all_labelled` is every run that has it.
     """
     from turngap.store.documents import find_folder
     from turngap.store.folders import find_run, find_runs
@@ -127,7 +127,7 @@ def show(stored: Stored, *, json_: bool) -> None:
 
 
 def stored_run(run: "Run") -> Stored:
-    """A run, turn by turn."""
+    """Present a run, turn by turn."""
     from turngap.report.console import run_svg, turn_block
     from turngap.report.json import run_json
     from turngap.report.run import summary_block, write_html
@@ -153,7 +153,7 @@ def _stored_check(folder: Path) -> Stored:
 def stored_check(
     folder: Path, record: "CheckRecord", candidate: "Run", reference: "Run | None"
 ) -> Stored:
-    """A check in its folder."""
+    """Present a check in its folder."""
     from turngap.check.files import PAGE_FILE, check_json, check_text, write_reports
     from turngap.check.junit import junit
     from turngap.check.report import check_block, check_svg
@@ -181,7 +181,7 @@ def _stored_comparison(folder: Path) -> Stored:
 
 
 def stored_comparison(folder: Path, record: "ComparisonRecord") -> Stored:
-    """A comparison in its folder."""
+    """Present a comparison in its folder."""
     from turngap.compare.files import comparison_json, read_runs, write_reports
     from turngap.compare.report import comparison_block, comparison_svg
 
@@ -201,7 +201,7 @@ def _stored_simulation(folder: Path) -> Stored:
 
 
 def stored_simulation(folder: Path, record: "SimulationRecord") -> Stored:
-    """A simulation in its folder."""
+    """Present a simulation in its folder."""
     from turngap.fleet.report import simulation_block, simulation_svg, write_page
 
     return Stored(
@@ -219,7 +219,7 @@ def _stored_load(folder: Path) -> Stored:
 
 
 def stored_load(folder: Path, record: "LoadRecord") -> Stored:
-    """A load test in its folder."""
+    """Present a load test in its folder."""
     from turngap.load.export import load_json, turns_table, write_reports
     from turngap.load.report import load_block, load_svg
 
@@ -239,7 +239,7 @@ def _stored_turns(folder: Path) -> Stored:
 
 
 def stored_turns(folder: Path, record: "TurnsRecord", runs: "Sequence[Run]") -> Stored:
-    """A curve in its folder."""
+    """Present a curve in its folder."""
     from turngap.turns.files import turns_json, write_reports
     from turngap.turns.report import turns_block, turns_svg
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def show_error(error: TurngapError) -> None:
-    """An error that ended the command; with `--json` it is the document."""
+    """Show an error that ended the command; with `--json` it is the document."""
     if "--json" in sys.argv:
         problem = {"kind": error.kind, "message": error.message, "hint": error.hint}
         print_json({"error": texts_without_secrets(problem)})
@@ -26,7 +26,7 @@ def show_error(error: TurngapError) -> None:
 
 
 def show_failure(error: TurngapError) -> None:
-    """What happened and what to do, on stderr."""
+    """Write what happened and what to do to stderr."""
     say(f"error: {text_without_secrets(error.message)}")
     if error.hint:
         say(f"  {text_without_secrets(error.hint)}")
@@ -49,7 +49,7 @@ def say(text: str) -> None:
 
 
 def print_json(document: Any) -> None:
-    """The one document on stdout."""
+    """Write the document to stdout."""
     print_text(json.dumps(document, indent=2, ensure_ascii=False))
 
 
@@ -75,7 +75,7 @@ def print_block(block: "Callable[[int], RenderableType]") -> None:
 
 
 def _write_to_nobody() -> None:
-    """Who read stdout has seen enough (`| head`): the command ends as if it had been read on.
+    """Treat a closed pipe (`| head`) as a normal exit.
 
     Python flushes stdout once more when it exits, and would complain there.
     """

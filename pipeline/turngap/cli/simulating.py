@@ -177,7 +177,7 @@ def _words(loads: Sequence[float]) -> str:
 
 
 def _loads(calls: str | None) -> tuple[float, ...]:
-    """`--calls N1,N2,…`."""
+    """Parse `--calls N1,N2,…`."""
     if calls is None:
         return ()
     try:
@@ -192,7 +192,7 @@ def _loads(calls: str | None) -> tuple[float, ...]:
 
 
 def _exit_code(record: "SimulationRecord") -> ExitCode:
-    """The worst of the loads."""
+    """Return the exit code of the worst load."""
     holds = [load.holds for load in record.loads]
     if False in holds:
         return ExitCode.OVER_BUDGET

@@ -13,7 +13,7 @@ Flag = tuple[str, Any]
 
 
 def agent_flags(choice: AgentChoice) -> list[Flag]:
-    """What chooses the agent, but for its name, or for the flags of a URL (`Endpoint.flags`)."""
+    """List the flags that choose the agent, except its name and a URL's (`Endpoint.flags`)."""
     return [
         ("--start", choice.start),
         ("--llm", choice.backends.get("llm")),
@@ -38,6 +38,6 @@ def typed(flags: Iterable[Flag]) -> list[str]:
 
 
 def quoted(value: Any) -> str:
-    """A value as a shell takes it; `${NAME}` in it stays, and a secret is `(removed)`."""
+    """Quote a value for a shell; `${NAME}` in it stays, and a secret is `(removed)`."""
     shown = f"{value:g}" if isinstance(value, float) else str(value)
     return shlex.quote(text_without_secrets(shown))

@@ -139,12 +139,12 @@ def absolute_quantiles(errors: Sequence[float], *, missed: int = 0) -> Quantiles
 
 
 def loopback_dialects() -> list[str]:
-    """The installed dialects that a loopback agent speaks, too."""
+    """List the installed dialects that a loopback agent speaks, too."""
     return [name for name, spec in dialects().items() if name in HALVES and not spec.missing()]
 
 
 def plan(turns: int, seed: int) -> list[Reply]:
-    """Replies over every combination of delay, pad, chunk and sending, in a seeded order."""
+    """Plan replies over every combination of delay, pad, chunk and sending, in a seeded order."""
     combinations = [
         Reply(delay_ms=d, pad_ms=p, pad_dbfs=n, chunk_ms=c, paced=paced, speech_ms=80)
         for d, (p, n), c, paced in itertools.product(DELAYS_MS, PADS, CHUNKS_MS, (True, False))
@@ -255,14 +255,14 @@ async def _loopback(
 
 
 def loopback_script(replies: Sequence[Reply], dialect: str) -> Script:
-    """An agent that gives these replies, and is heard out."""
+    """Script an agent that gives these replies and is not interrupted."""
     return Script(
         replies=tuple(replies), dialect=dialect, hold_ms=HOLD_MS, yield_ms=None, marks=False
     )
 
 
 def utterance(rate: int = RATE) -> TurnCue:
-    """A tone with sharp edges, labelled to the sample of a line's rate."""
+    """Build a tone with sharp edges, labelled to the sample of a line's rate."""
     room = np.zeros(ROOM_MS * rate // 1000, dtype=np.int16)
     t = np.arange(TONE_MS * rate // 1000) / rate
     tone = np.cos(2 * np.pi * 250 * t) * dbfs_to_amplitude(-12)

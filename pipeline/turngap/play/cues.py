@@ -9,7 +9,7 @@ from turngap.scenario.model import Backchannel, SpeechBounds, UserTurn
 def cues_of(
     scenario: LoadedScenario, budget_ms: float | None = None, *, rate: int = RATE
 ) -> list[TurnCue]:
-    """A loaded scenario's turns as cues at a line's rate; `budget_ms` overrides the scenario's."""
+    """Convert a scenario's turns to cues at a line's rate; `budget_ms` overrides its own."""
     return [
         TurnCue(
             pcm=scenario.clips[turn.audio].at_rate(rate),

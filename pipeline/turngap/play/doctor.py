@@ -150,7 +150,7 @@ def _scenarios(library: Path | None) -> Check:
 
 
 def _disk() -> Check:
-    """The room for weights."""
+    """Check the disk space for weights."""
     folder = cache = hub_cache()
     while not folder.exists():
         folder = folder.parent
@@ -205,7 +205,7 @@ def _lacking(spec: BackendSpec, settings: BackendSettings) -> Iterator[_Lack]:
 
 
 def _remedy(name: str, lacking: Sequence[_Lack]) -> str:
-    """What to do about all of it; one command installs all extras."""
+    """Say what to do about everything that is missing; one command installs all extras."""
     extras = dict.fromkeys(each.extra for each in lacking if each.extra)
     command = (
         f"{install(extras)} (in a checkout, `./run talk --agent {name}` installs what is missing)"
@@ -231,7 +231,7 @@ def _download(weights: Weights) -> Download:
 
 @cache
 def cards() -> tuple[str, ...]:
-    """The CUDA cards that the driver lists, each in a line; none where it does not answer."""
+    """List the driver's CUDA cards, one a line; empty if it does not answer."""
     asked = "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"
     by_tool = [["nvidia-smi", *asked]] if shutil.which("nvidia-smi") else []
     for command in (*by_tool, [sys.executable, "-c", _BY_DRIVER]):
@@ -338,7 +338,7 @@ def _why_not(host: str, at: str, error: Exception) -> tuple[str, str]:
 
 
 def wanted_by(name: str, sets: Sequence[str] = ()) -> list[Weights]:
-    """The weights of a stack, a stack file or an engine, `BACKEND[,KEY=VALUE…]`.
+    """List the weights of a stack, a stack file or an engine, `BACKEND[,KEY=VALUE…]`.
 
     An engine need not run here: weights can be fetched for another machine.
 

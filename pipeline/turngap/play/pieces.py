@@ -14,7 +14,7 @@ _OF_A_PIECE = (
 
 
 def next_piece(run: Run, opening: RunRecord) -> RunRecord:
-    """The record of a stored run that is continued now, as `opening` would begin a run of its own.
+    """Build the record of a stored run that continues now, as `opening` would begin a new one.
 
     A piece that was killed does not know its turns: it has those that no earlier one has.
     """
@@ -34,7 +34,7 @@ def next_piece(run: Run, opening: RunRecord) -> RunRecord:
 
 
 def noted(record: RunRecord, known: dict[str, Any]) -> RunRecord:
-    """The record of a run that is being played, with what is known of its present piece."""
+    """Add what is known of the present piece to the record of a run that is being played."""
     if not record.pieces:
         return record.model_copy(update=known)
     *earlier, last = record.pieces
@@ -42,9 +42,9 @@ def noted(record: RunRecord, known: dict[str, Any]) -> RunRecord:
 
 
 def with_last_piece(opening: RunRecord, ended: dict[str, Any], turns: int) -> RunRecord:
-    """A run's record with what is known of it at its end, when it holds so many turns.
+    """Add what is known at the end of a run with this many turns to its record.
 
-    A run of one piece lists none.
+    A run of one piece lists no pieces.
     """
     if not opening.pieces:
         return opening.model_copy(update=ended)

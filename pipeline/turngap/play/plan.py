@@ -69,17 +69,17 @@ class PlayPlan:
         return 1
 
     def record(self) -> PlanRecord | None:
-        """What a run stores of the plan so that it can be continued; None: it cannot be."""
+        """Build what a run stores of the plan to be continued; None if it cannot be."""
         return None
 
     @property
     def plays(self) -> int:
-        """How often a round plays every scenario, over all agents."""
+        """Return how often a round plays every scenario, over all agents."""
         return self.agents
 
     @property
     def turns(self) -> int:
-        """How many turns are played, over all rounds and agents."""
+        """Return how many turns are played, over all rounds and agents."""
         return self.rounds * self.plays * sum(len(s.scenario.turns) for s in self.scenarios)
 
     @property
@@ -94,7 +94,7 @@ class PlayPlan:
         return (before_s + self.rounds * self.plays * once_ms / 1000) / 60
 
     def phase_of(self, number: int) -> int:
-        """The position of round `number`, counted from 0, in samples."""
+        """Return the position of round `number`, counted from 0, in samples."""
         return (number % self.phases) * VAD_WINDOW // self.phases
 
     def phase_ms_of(self, number: int) -> float:

@@ -129,7 +129,7 @@ def _clean(log: Path) -> None:
 
 
 def _pieces(said: IO[bytes]) -> Iterator[bytes]:
-    """A log in pieces of whole lines; a private key, which has many, stays in one."""
+    """Split a log into pieces of whole lines; a private key stays in one piece."""
     held = b""
     while read := said.readlines(PIECE_BYTES):
         held += b"".join(read)
@@ -163,7 +163,7 @@ async def _ready(process: asyncio.subprocess.Process, log: Path) -> Mapping[str,
 
 
 async def _exit_code(process: asyncio.subprocess.Process) -> int | None:
-    """What the process has ended with, which shows a little after its line is lost."""
+    """Return the exit code of the process, which is known a little after its line is lost."""
     with suppress(TimeoutError):
         async with asyncio.timeout(ENDING_S):
             return await process.wait()
@@ -171,7 +171,7 @@ async def _exit_code(process: asyncio.subprocess.Process) -> int | None:
 
 
 def ended(what: str, code: int, log: Path) -> AgentError:
-    """That it ended when it should not have, with the end of its log."""
+    """Build the error for a process that exited early, with the last lines of its log."""
     if code == -signal.SIGKILL:
         return AgentError(
             "agent.killed",
@@ -186,7 +186,7 @@ def ended(what: str, code: int, log: Path) -> AgentError:
 
 
 def _own_error(said: bytes, code: int) -> TurngapError | None:
-    """The error that the process printed as its JSON document, with its own exit code."""
+    """Parse the error that the process printed as JSON, with its own exit code."""
     try:
         error = json.loads(said)["error"]
         kind = InputError if code == ExitCode.BAD_INPUT else AgentError
@@ -196,7 +196,7 @@ def _own_error(said: bytes, code: int) -> TurngapError | None:
 
 
 def last_lines(log: Path) -> str:
-    """The end of the log without secrets: of several lines, each in a line of its own."""
+    """Return the last lines of the log without secrets, indented if there are several."""
     with log.open("rb") as said:
         said.seek(max(0, log.stat().st_size - PIECE_BYTES))
         text = text_without_secrets(said.read().decode(errors="replace"))

@@ -98,13 +98,13 @@ def continued(
 
 
 def _within(library: Path, file: Path) -> Path:
-    """A file's path within its library; its name, if it lay elsewhere."""
+    """Return a file's path within its library; its name, if it is elsewhere."""
     inside = Path(os.path.relpath(file, library))
     return Path(file.name) if ".." in inside.parts else inside
 
 
 def changes_since(run: Run) -> list[str]:
-    """What is not as it was when the run began, and does not keep it from being continued."""
+    """List what has changed since the run began, but does not prevent continuing it."""
     record = run.record
     pairs = (
         ("turngap", record.turngap_version, __version__),
@@ -196,7 +196,7 @@ def _require_same(plan: ReplayPlan, run: Run) -> None:
 
 
 def _as_stored(value: Any) -> Any:
-    """The value as JSON gives it back."""
+    """Convert the value as JSON does when it stores and reads it."""
     return json.loads(json.dumps(value, default=str))
 
 

@@ -84,7 +84,7 @@ class RunInProgress:
         self._stored = {turn.key for turn in self.turns}
 
     def lacks(self, scenario: LoadedScenario, repeat: int, phase: int) -> bool:
-        """Whether a turn of this conversation is not stored yet."""
+        """Return whether a turn of this conversation is not stored yet."""
         played = scenario.scenario
         return any(
             _key(played.name, number, repeat, phase) not in self._stored
@@ -234,7 +234,7 @@ class RunInProgress:
         self._writer.note(opening)
 
     def _greeting_ms(self) -> float:
-        """An agent that is not ours may greet: it is given time to, unless it has shown otherwise.
+        """Return how long to wait for a greeting, which an agent that is not ours may send.
 
         A greeting that comes after the first turn has begun would be taken for the answer to it.
         """
@@ -308,7 +308,7 @@ class RunInProgress:
 
 
 def _opening_record(plan: PlayPlan, target: Target, settings: dict[str, Any]) -> RunRecord:
-    """The record of a run that begins now; `settings` are stored with it."""
+    """Build the record of a run that begins now; `settings` are stored with it."""
     return RunRecord(
         turngap_version=__version__,
         commit=git_commit(),
@@ -330,7 +330,7 @@ def _opening_record(plan: PlayPlan, target: Target, settings: dict[str, Any]) ->
 
 
 def why_invalid(summary: Summary, starved_ms: float = STARVED_MS) -> tuple[str, ...]:
-    """Why a run's figures are not to be used; empty when they are."""
+    """List why a run's figures are not valid; empty if they are."""
     if not summary.turns:
         return ("no turn was finished",)
     # One turn alone is marked, and moves no median of five or more.

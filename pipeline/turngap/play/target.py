@@ -121,7 +121,7 @@ class AgentChoice:
         return text_without_secrets(self.agent).partition("?")[0].partition("://")[2]
 
     def stack(self) -> Stack:
-        """The stack with its overrides.
+        """Load the stack with its overrides.
 
         Raises:
             InputError: unknown stack, backend or setting.
@@ -204,20 +204,20 @@ class Target:
         return {"stack": self.stack.name, **self.stack.model_dump(exclude={"name"})}
 
     def stand_ins(self, scenarios: Iterable[Scenario]) -> tuple[str, ...]:
-        """What is not real where these scenarios are played against it, as a run stores it.
+        """List what is not real when these scenarios are played against it, as a run stores it.
 
-        Of an agent from a checkout or at a URL nothing is known but the voices.
+        For an agent from a checkout or at a URL only the voices are known.
         """
         found = stand_ins_of(self._engines())
         voices = any(scenario.voices == "synthetic" for scenario in scenarios)
         return (*found, "synthetic voices") if voices else found
 
     def held_out(self) -> tuple[HeldOutRecord, ...]:
-        """What is known of its models beside what is played, as a run stores it."""
+        """List the held-out figures of its models, as a run stores them."""
         return held_out_of(self._engines())
 
     def without_tools(self, scenarios: Iterable[Scenario]) -> str | None:
-        """Why scenarios in which tools have to be called get no right answers; None if they can."""
+        """Return why scenarios that need tools cannot get right answers; None if they can."""
         wanting = [s.name for s in scenarios if any(_needs_tools(t) for t in s.turns)]
         if not wanting or self.stack is None or self.choice.checkout or self.stack.tools.use:
             return None
@@ -229,7 +229,7 @@ class Target:
         )
 
     def _engines(self) -> list[tuple[BackendSpec, BackendSettings]]:
-        """What it is made of; nothing of an agent from a checkout or at a URL."""
+        """List its engines; empty for an agent from a checkout or at a URL."""
         if self.stack is None or self.choice.checkout is not None:
             return []
         return resolved(self.stack, self.library)

@@ -119,7 +119,7 @@ def _since(origin_ns: int, at_ns: int) -> float:
 def pacing_record(
     late_ns: tuple[int, ...], lag_ns: int | None, starved_ms: float = STARVED_MS
 ) -> PacingRecord:
-    """How late the caller was, from each packet's lateness and the loop's worst lag."""
+    """Build the record of caller lateness from each packet's and the loop's worst lag."""
     late_ms = [ns_to_ms(ns) for ns in late_ns]
     lag_ms = None if lag_ns is None else ns_to_ms(lag_ns)
     return PacingRecord(

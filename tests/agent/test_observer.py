@@ -222,6 +222,7 @@ async def test_turns_are_counted_and_a_reply_that_was_interrupted_is_reported_th
 
 
 @pytest.mark.realtime
+@pytest.mark.unhurried
 async def test_pings_are_answered_with_the_clock_at_any_time() -> None:
     async with calling() as caller:
         asked: list[int] = []
@@ -238,6 +239,7 @@ async def test_pings_are_answered_with_the_clock_at_any_time() -> None:
 
 
 @pytest.mark.realtime
+@pytest.mark.unhurried
 async def test_an_agent_that_is_not_traced_answers_and_tells_nothing() -> None:
     async with calling(traced=False) as caller:
         await caller.ping(1)

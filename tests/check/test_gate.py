@@ -2,18 +2,21 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import quiet
 from virtual_agents import VirtualAgents
 
+from turngap.check.baseline import pairs_of, readings
 from turngap.check.plan import CheckPlan
 from turngap.check.play import check
 from turngap.check.record import CheckRecord
+from turngap.check.verdict import judge
 from turngap.core.budget import MAX_STARVED_MS
+from turngap.core.paired import Reading
+from turngap.core.results import TurnKey
 from turngap.play.target import AgentChoice, resolve
+from turngap.play.virtual import play_virtually
 from turngap.scenario.library import load_scenarios, scenario_paths
 from turngap.testing import in_virtual_time
 from turngap.testing.agent import Reply, Script
@@ -65,10 +68,6 @@ async def checked(
         starved_ms=starved_ms,
     )
     return (await check(plan)).record
-
-
-def shift_ms(record: CheckRecord, stage: str) -> float:
-    return next(s.shift_ms for s in record.stages if s.name == stage)
 
 
 @pytest.fixture
@@ -155,20 +154,20 @@ def test_an_agent_that_is_as_fast_as_the_other_is_not_regressed(
     assert record.metrics[0].difference == pytest.approx(0, abs=0.1)
 
 
-@pytest.mark.realtime
-async def test_a_tts_that_waits_for_the_whole_reply_is_caught_and_named(
-    library: Path, tmp_path: Path
-) -> None:
+def test_a_tts_that_waits_for_the_whole_reply_is_caught_and_named(library: Path) -> None:
     # At 125 ms each, a word and a full stop that a first clause does not wait for. `adaptive` text
-    # would, from so slow a model, and an answer begun early would hide some of it. Quick speech
-    # keeps the test short.
+    # would, from so slow a model, and an answer begun early would hide some of it.
     plain = ("text.aggregation=clause", "turn.speculate=false")
     sets = ("llm.tokens_per_s=8", "tts.speed_wpm=400", *plain)
-    old = AgentChoice(backends={"llm": "sim"}, sets=sets, seed=3)
-    slow = replace(old, sets=(*sets, "text.aggregation=reply"))
-    record = await checked(library, tmp_path, slow, old)
-    with quiet.measured():
-        assert record.verdict == "regressed", record
-        assert record.moved_stage == "tts_request"
-        assert shift_ms(record, "tts_request") > 150
-        assert abs(shift_ms(record, "llm_first_token")) < 100
+    scenarios = load_scenarios(scenario_paths(library))
+
+    def played(*more: str) -> dict[TurnKey, Reading]:
+        choice = AgentChoice(backends={"llm": "sim"}, sets=(*sets, *more), seed=3)
+        return readings(play_virtually(choice.stack(), library, scenarios, repeats=2))
+
+    judgement = judge(pairs_of(played(), played("text.aggregation=reply")))
+    assert judgement.verdict == "regressed", judgement
+    assert judgement.moved_stage == "tts_request"
+    shifts = {stage.name: stage.shift_ms for stage in judgement.stages}
+    assert shifts["tts_request"] > 150
+    assert abs(shifts["llm_first_token"]) < 100

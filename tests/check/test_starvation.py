@@ -58,7 +58,7 @@ STALLS = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.integers(0, 40), st.sampled_from([0.0, 12.0, 20.0, 45.0]), STALLS)
 def test_a_verdict_is_that_of_every_truth_that_the_callers_lateness_leaves_open(
     seed: int, ms: float, stalls: list[tuple[int, str, float, float]]
@@ -99,7 +99,7 @@ def test_stages_are_compared_where_the_caller_was_in_time() -> None:
 
 
 def test_a_shared_machine_that_stalls_in_few_turns_decides_as_a_quiet_one() -> None:
-    trials = 12
+    trials = 8
     for injected, verdict in ((Injected(), "pass"), (Injected(ms=30.0), "regressed")):
         found = [
             judge(simulated_pairs(90, SHARED, injected, np.random.default_rng((11, i))))

@@ -236,7 +236,7 @@ SPOILED = st.tuples(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=15)
 @given(st.integers(0, 40), st.sampled_from([0.0, 8.0, 12.0, 20.0]), st.lists(SPOILED, max_size=8))
 def test_failing_or_slower_turns_never_help(
     seed: int, ms: float, spoiled: list[tuple[int, str | float]]

@@ -165,7 +165,7 @@ STALLS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(STALLS, st.floats(0.0, 20.0), st.floats(0.0, 1.0), st.sampled_from([0.0, 20.0]))
 def test_whatever_lateness_did_the_interval_holds_that_of_a_caller_in_time(
     stalls: list[tuple[int, bool, float, float]], always: float, part: float, slower: float

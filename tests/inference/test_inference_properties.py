@@ -98,7 +98,7 @@ def test_nobody_is_let_in_beyond_the_batch_or_the_memory(
 
 
 # Few and small, so that the room is often full to the last token.
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6), st.integers(1, 3)), max_size=30))
 def test_what_is_kept_of_conversations_leaves_the_room_to_whoever_is_let_in(
     came: list[tuple[int, int, int]],
@@ -201,7 +201,7 @@ def test_nobody_is_answered_slower_alone_than_in_a_batch_of_eight(
         assert one.done_ps - one.first_ps <= of_eight.done_ps - of_eight.first_ps
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(servers, st.integers(1, 8), st.integers(1, 5), arrivals(16))
 def test_waiting_for_a_full_batch_gains_a_step_at_most_by_luck(
     server: Server, batch: int, batches: int, came: list[Arrival]

@@ -33,7 +33,7 @@ def plain(text: str) -> str:
 
 
 async def test_a_known_delay_is_measured_and_a_barge_in_silences_the_agent(tmp_path: Path) -> None:
-    delays = [250.0, 400.0, 550.0, 325.0, 475.0, 250.0]
+    delays = [250.0, 400.0, 550.0, 325.0]
     microphone = Microphone().pause(1500)
     for _ in delays:
         microphone.tone(400).pause(1600)
@@ -52,7 +52,7 @@ async def test_a_known_delay_is_measured_and_a_barge_in_silences_the_agent(tmp_p
         turns = await tab.finished(len(replies), timeout_s=microphone.ms / 1000 + 20)
     assert tab.problems == []
     with quiet.measured():
-        assert [turn["transcript"] for turn in turns] == [f"utterance {n + 1}" for n in range(8)]
+        assert [turn["transcript"] for turn in turns] == [f"utterance {n + 1}" for n in range(6)]
         assert {turn["outcome"] for turn in turns} <= {"answered", "late"}
     for turn in turns:
         assert sum(stage["ns"] for stage in turn["stages"]) == turn["onsetNs"] - turn["endNs"]
@@ -60,9 +60,9 @@ async def test_a_known_delay_is_measured_and_a_barge_in_silences_the_agent(tmp_p
     with quiet.measured():
         assert (interrupted["ended"], barging["overReply"]) == ("interrupted", True)
     sound = [turn for turn in turns if turn["leftOut"] is None]
-    if len(sound) < 5:
+    if len(sound) < 4:
         pytest.skip(
-            f"{quiet.NOT_MEASURED}the sound device stood still in {8 - len(sound)} of 8 turns"
+            f"{quiet.NOT_MEASURED}the sound device stood still in {6 - len(sound)} of 6 turns"
         )
     errors = [
         abs(turn["gapMs"] - delay)

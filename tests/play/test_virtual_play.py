@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from turngap.agent.stack import load_stack
+from turngap.agent.stack import load_stack, override
 from turngap.core.errors import TurngapError
 from turngap.core.results import Turn
 from turngap.play import virtual
@@ -58,6 +58,28 @@ def test_two_plays_are_alike(play: Play) -> None:
     assert a.gap_ms == pytest.approx(b.gap_ms, abs=0.1)
     assert [s.name for s in a.stages] == [s.name for s in b.stages]
     assert (a.outcome, a.answer, a.counts) == (b.outcome, b.answer, b.counts)
+
+
+def test_a_lead_in_of_150_ms_moves_the_gap_and_is_a_stage(question: LoadedScenario) -> None:
+    # As it is, the agent cuts such a lead-in off, and has the answer spoken before the turn ends.
+    # Adaptive pieces count a lead-in as audio that covers the next words, and ask the TTS earlier.
+    # Whole clauses and one hold leave the lead-in as the only difference.
+    bare = [
+        *("audio.cut_lead_in=false", "turn.speculate=false"),
+        *("turn.certainty=0", "text.aggregation=clause"),
+    ]
+
+    def played(*more: str) -> Turn:
+        stack = override(load_stack("embedded"), {}, [*bare, *more])
+        (turn,) = virtual.play_virtually(stack, library_dir(), [question])
+        return turn
+
+    plain, padded = played(), played("tts.lead_in_ms=150")
+    assert plain.gap_ms is not None
+    assert padded.gap_ms == pytest.approx(plain.gap_ms + 150, abs=1)
+    stages = {stage.name: stage.ms for stage in padded.stages}
+    assert stages["tts_first_audible"] == pytest.approx(150, abs=5)
+    assert padded.lead_ms == pytest.approx(150, abs=5)
 
 
 def test_smart_turn_takes_the_time_that_it_is_given(

@@ -63,7 +63,7 @@ def test_what_cannot_be_counted_is_played_all_the_same(wrong: dict[str, object])
     assert lines == ["turngap: replay plays in real time"]
 
 
-@pytest.mark.parametrize(("flag", "shown"), [("-v", True), ("-s", True), ("-q", False)])
+@pytest.mark.parametrize(("flag", "shown"), [("-v", True), ("-q", False)])
 def test_it_is_shown_past_pytests_capture_where_somebody_watches(
     inner: Inner, agents: FakeAgents, flag: str, shown: bool
 ) -> None:

@@ -38,18 +38,18 @@ def take(pcm: Pcm, start_ms: float = 0, end_ms: float | None = None) -> tuple[Pc
 
 
 def test_other_sentences_by_unknown_voices_are_refused() -> None:
-    model, refused, judged = library_model(None, ()), 0, sentences("judge")[::4]
+    model, refused, judged = library_model(None, ()), 0, sentences("judge")[::8]
     for n, text in enumerate(judged):
         spoken = speak(Voice("espeak-ng", VOICES[n % len(VOICES)]), text, 1.0)
         heard = read(Recogniser(model, SETTINGS), take(spoken)).heard
         refused += heard is None or not shipped().knows(heard)
-    assert len(judged) >= 12
+    assert len(judged) >= 6
     assert refused >= 0.8 * len(judged)
 
 
 def test_no_recording_of_the_library_is_refused() -> None:
     model = library_model(None, ())
-    for path in library_paths(library_dir())[::2]:
+    for path in library_paths(library_dir())[::4]:
         loaded = load_scenario(path)
         for turn in loaded.scenario.turns:
             assert turn.speech is not None

@@ -25,7 +25,7 @@ from turngap.scenario.parsing import parse_scenario
 from turngap.store.sound import read_sound
 from turngap.store.yaml import load_yaml
 
-EXAMPLES = int(os.environ.get("FUZZ", "20"))
+EXAMPLES = int(os.environ.get("FUZZ", "6"))
 
 NAMES = (
     *("scenario", "stack", "fleet", "set", "choice", "wav", "flac", "base.json"),

@@ -240,7 +240,7 @@ def falls(shares: Sequence[float]) -> bool:
 
 
 @given(some_turns())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20)
 def test_more_waiting_never_cuts_in_more(turns: list[Turn]):
     recordings = Recordings(turns)
     for curve in (waiting_curve(turns, recordings), silence_curve(turns, recordings)):
@@ -256,7 +256,7 @@ def test_more_waiting_never_cuts_in_more(turns: list[Turn]):
 
 
 @given(some_turns())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20)
 def test_without_waiting_the_curve_is_what_was_measured(turns: list[Turn]):
     recordings = Recordings(turns)
     waiting, measured = waiting_curve(turns, recordings), measured_curve([turns], recordings)

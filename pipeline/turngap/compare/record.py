@@ -1,6 +1,8 @@
 """What `turngap compare` leaves on disk: `compare.json`, beside the run of each backend."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
+
+from pydantic import model_validator
 
 from turngap.core.budget import STARVED_MS
 from turngap.core.cut_ins import CutIns
@@ -157,6 +159,15 @@ class ComparisonRecord(Document):
     stand_ins: tuple[str, ...] = ()
     label: Label = ""
     settings: Settings
+
+    @model_validator(mode="after")
+    def _names_its_backends(self) -> Self:
+        names = {name for pair in self.pairs for name in (pair.one, pair.other)}
+        names |= {row.name for row in self.chain}
+        names |= {name for c in self.crossings for name in (c.leader, c.follower)}
+        if unknown := names - {backend.name for backend in self.backends}:
+            raise ValueError(f"no backend is called {min(unknown)!r}")
+        return self
 
     @property
     def valid(self) -> bool:

@@ -159,7 +159,7 @@ class SimulationRecord(Document):
     budget_ms: BudgetMs
     target: float
     seed: int
-    loads: tuple[LoadFigures, ...]
+    loads: Annotated[tuple[LoadFigures, ...], Field(min_length=1)]
     capacity: Capacity | None
     virtual_s: float
     wall_s: float

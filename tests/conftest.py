@@ -216,7 +216,7 @@ def no_pause_is_avoided(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     if not in_real_time(request.node):
         idle = SimpleNamespace(**dict.fromkeys(("collect", "freeze", "disable"), lambda: None))
         idle.enable = idle.unfreeze = idle.collect
-        monkeypatch.setattr("turngap.play.quiet.gc", idle)
+        monkeypatch.setattr("turngap.clocks.gc", idle)
 
 
 @pytest.fixture(autouse=True)

@@ -1,25 +1,16 @@
-"""Outcomes that must not change, whatever makes them quicker, and the two engines side by side."""
+"""Outcomes that must not change, whatever makes them quicker."""
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from inference_cases import MIXTURE, SERVERS, Arrival, arrivals, servers
-from numba import njit
-from numba.core.caching import CacheImpl
+from inference_cases import MIXTURE
 
-import turngap.inference.flow as flow_module
-from turngap.fleet.fleet import Fleet, Load, Outcome, Pool, simulate
+from turngap.fleet.fleet import Fleet, Load, Pool, simulate
 from turngap.fleet.workload import TurnSample, Workload
-from turngap.inference.engine import Engine
-from turngap.inference.flow import Flow
 from turngap.inference.hardware import H100, WAFER
-from turngap.inference.kernel import compiled, step_ps
 from turngap.inference.model import find_model
 from turngap.inference.policy import Policy
-from turngap.inference.request import Request
-from turngap.inference.server import PS_PER_MS, Server, StepCosts, whole
+from turngap.inference.server import Server
 from turngap.inference.speculation import Speculation
 
 SAMPLES = tuple(TurnSample(250 + 9 * n, 40, 900 + 70 * n, 1500, 10, 14 + n, 5) for n in range(12))
@@ -64,8 +55,7 @@ CASES: dict[str, tuple[Fleet, Workload, Load]] = {
     ),
 }  # fmt: skip
 
-# Turns, the LLM's share of all gaps in ms, mean calls, busy, batch and share spared, with seed 1;
-# by the engine that has an object for each request, before there was another one.
+# Turns, the LLM's share of all gaps in ms, mean calls, busy, batch and share spared, with seed 1.
 FOUND: dict[str, tuple[float, ...]] = {
     "gpu": (1839, 53119.7121, 160.950809, 0.993446726, 4.48017446, 0.977564649),
     "full batches": (1451, 41204.1512, 126.426813, 0.851666141, 2.0464439, 0.977655163),
@@ -97,120 +87,8 @@ def test_a_load_comes_out_as_it_always_did(name: str) -> None:
     assert found == pytest.approx(FOUND[name], rel=1e-8)
 
 
-@pytest.fixture(autouse=True)
-def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_module, "_KEPT", 5)
-
-
-def by_objects(fleet: Fleet, work: Workload, load: Load, seed: int) -> Outcome:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Flow, "suits", lambda *_: False)
-        return simulate(fleet, work, load, seed=seed)
-
-
-def assert_equal(a: Outcome, b: Outcome) -> None:
-    for name in ("gap_ms", "at_s", "llm_ms", "unanswered_s"):
-        assert getattr(a, name).tobytes() == getattr(b, name).tobytes()
-    for name in ("calls", "busy", "batch", "hit"):
-        assert getattr(a, name) == getattr(b, name)
-
-
-continuous = st.builds(
-    Policy,
-    st.just("continuous"),
-    st.integers(1, 20),
-    chunk_tokens=st.none() | st.integers(21, 512),
-)
-fleets = st.builds(
-    Fleet,
-    st.builds(
-        Pool,
-        st.sampled_from([GPU, *(SERVERS[name] for name in ("wafer", "cramped", "experts"))]),
-        continuous,
-        st.integers(1, 3),
-    ).map(lambda pool: (pool,)),
-    st.sampled_from(["sticky", "least-busy"]),
-    st.booleans(),
-)
-
-
-@settings(max_examples=25)
-@given(fleets, st.sampled_from([WORK, BRIEF]), st.integers(1, 200), st.integers(0, 1000))
-def test_a_fleet_is_the_same_to_the_last_bit_with_either_engine(
-    fleet: Fleet, work: Workload, calls: int, seed: int
-) -> None:
-    load = Load(calls, 15, settle_s=5)
-    assert_equal(simulate(fleet, work, load, seed=seed), by_objects(fleet, work, load, seed))
-
-
-def test_a_fleet_that_is_flooded_is_the_same_with_either_engine() -> None:
-    fleet, load = Fleet((Pool(GPU, Policy("continuous", 4, chunk_tokens=64)),)), Load(3000, 20, 5)
-    quick = simulate(fleet, WORK, load, seed=1)
-    assert len(quick.unanswered_s) > 100
-    assert_equal(quick, by_objects(fleet, WORK, load, 1))
-
-
-@given(servers, continuous, arrivals(), st.booleans(), st.integers(1, 5))
-def test_a_flow_plays_requests_as_the_engine_does(
-    server: Server, policy: Policy, came: list[Arrival], cache: bool, windows: int
-) -> None:
-    engine = Engine(server, policy, prefix_cache=cache, shared=20)
-    flow = Flow(server, policy, prefix_cache=cache, shared=20)
-    requests = [Request(a.prompt, a.output, a.opening, n % 4, n) for n, a in enumerate(came)]
-    engine.expect(requests, [a.at_ps for a in came])
-    numbers = range(len(came))
-    flow.expect(
-        whole(numbers),
-        whole([a.at_ps for a in came]),
-        prompts=whole([a.prompt for a in came]),
-        outputs=whole([a.output for a in came]),
-        openings=whole([a.opening for a in came]),
-        sessions=whole([n % 4 for n in numbers]),
-    )
-    end_ps = came[-1].at_ps + 500 * PS_PER_MS
-    for until_ps in (*(end_ps * n // windows for n in range(1, windows + 1)), 10**16):
-        engine.advance(until_ps)
-        flow.advance(until_ps)
-        tags, arrived_ps, opened_ps = flow.take_opened()
-        assert tags.tolist() == [r.tag for r in engine.opened]
-        assert arrived_ps.tolist() == [r.arrived_ps for r in engine.opened]
-        assert opened_ps.tolist() == [r.opening_ps for r in engine.opened]
-        assert sorted(flow.unopened_ps()) == sorted(r.arrived_ps for r in engine.unopened())
-        engine.opened.clear()
-        for name in ("load", "spent"):
-            assert getattr(flow, name) == getattr(engine, name)
-    assert flow.unopened_ps() == []
-
-
-def test_a_flow_is_of_continuous_batches_only() -> None:
-    with pytest.raises(ValueError, match="got Policy"):
-        Flow(GPU, Policy("immediate", 1))
-
-
-def test_what_64_bits_do_not_hold_is_played_by_objects() -> None:
+def test_the_smallest_steps_are_whole_picoseconds() -> None:
     vast = Server(H100, find_model("0.1b"), 1024, weights="fp8", kv="fp8")
-    assert Flow.suits(vast, Policy("continuous", 256, chunk_tokens=512))
-    assert not Flow.suits(vast, Policy("continuous", 256))
     out = simulate(Fleet((Pool(vast, Policy("continuous", 256)),)), WORK, Load(20, 15, 5), seed=1)
     assert out.turns > 20
     assert 0 < out.llm_ms.min() < out.llm_ms.max() < 1000
-
-
-def test_each_step_costs_what_the_engine_s_costs() -> None:
-    rules = flow_module._rules(SERVERS["talkative"], JOINING, keeps=True, shared=20)
-    costs = StepCosts(SERVERS["talkative"])
-    plain = step_ps.py_func  # pyright: ignore[reportFunctionMemberAccess]
-    for sequences, looked_back, prefill, read, pairs, prompts in (
-        (3, 900, 0, 0, 0, 0),
-        (2, 80, 400, 30, 92_200, 2),
-    ):
-        wanted = costs.step_ps(sequences, looked_back, prefill, read, pairs, prompts=prompts)
-        for function in (step_ps, plain):
-            assert function(rules, sequences, looked_back, prefill, read, pairs, prompts) == wanted
-
-
-def test_it_is_compiled_where_no_cache_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
-    with pytest.raises(RuntimeError, match="cannot cache"):
-        njit(lambda number: number + 1, cache=True)
-    assert compiled(lambda number: number + 1)(2) == 3

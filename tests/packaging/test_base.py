@@ -89,12 +89,12 @@ def test_the_base_does_not_reach_what_is_heavy() -> None:
     assert {"numpy", "pydantic", "pydantic-core", "typer", "rich", "starlette"} <= base
     heavy = {"pipecat-ai", "numba", "llvmlite", "onnxruntime", "scipy", "torch", "pillow", "openai"}
     assert not base & heavy
-    assert heavy - {"torch"} <= reached([f"turngap[{','.join(EXTRAS)}]"])
+    assert heavy - {"torch", "scipy"} <= reached([f"turngap[{','.join(EXTRAS)}]"])
 
 
 def test_each_extra_with_an_engine_brings_the_agent_that_it_is_for() -> None:
     without = {name for name, needs in EXTRAS.items() if "turngap[agent]" not in needs}
-    engineless = {"agent", "simulate", "voice", "ray", "parquet", "otlp"}
+    engineless = {"agent", "voice", "ray", "parquet", "otlp"}
     assert without == engineless
 
 
@@ -181,7 +181,6 @@ def test_a_machine_without_the_agent_is_fit_to_measure_others(tmp_path: Path) ->
         (["compare", "quick-questions", "--llm", "sim", "--llm", "small"], "embedded"),
         (["serve", "--port", "0"], "embedded"),
         (["talk", "--port", "0"], "embedded"),
-        (["simulate"], "simulate"),
     ],
 )
 def test_what_needs_an_extra_says_which(arguments: list[str], extra: str, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 BASE = declared(*PROJECT["dependencies"])
 EXTRA = PROJECT["optional-dependencies"]
 # What the rooms of the package import where they are used (tests/packaging/test_base.py).
-AGENT = declared(*EXTRA["agent"], *EXTRA["simulate"])
+AGENT = declared(*EXTRA["agent"])
 # Workers on a cluster, imported where they are asked for (turngap/workers/ray.py).
 RAY = declared(*EXTRA["ray"])
 # What writes files of turns for other programs, imported where it is asked for.

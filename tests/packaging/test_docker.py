@@ -291,7 +291,7 @@ def test_what_is_copied_is_all_that_the_package_is_built_from(tmp_path: Path) ->
     for package in ("pipeline/turngap", "services/turngap_services"):
         parent = (ROOT / package).parent
         found = (f for f in (ROOT / package).rglob("*") if f.is_file())
-        # What was compiled, by Python and by numba, lies beside its sources.
+        # What was compiled, by Python, lies beside its sources.
         files = {f for f in found if "__pycache__" not in f.parts}
         assert {f.relative_to(parent).as_posix() for f in files} - names == set()
     assert any(name.startswith("turngap/_scenarios/") for name in names)

@@ -53,7 +53,6 @@ AGENT = Need("module", "pipecat", "pip install 'turngap[agent]'", "agent", 370)
 _EXTRA_OF = {
     **dict.fromkeys(("pipecat", "onnxruntime", "openai", "PIL", "rapidfuzz"), "agent"),
     "huggingface_hub": "agent",
-    **dict.fromkeys(("numba", "scipy"), "simulate"),
 }
 
 

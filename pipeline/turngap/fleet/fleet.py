@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turngap.core.errors import InputError
-from turngap.fleet.replica import Replica
 from turngap.fleet.workload import Calls, Ps, Workload, draw_calls
+from turngap.inference.engine import Engine
 from turngap.inference.policy import Policy
+from turngap.inference.request import Request
 from turngap.inference.server import PS_PER_MS, PS_PER_S, Server, StepCosts
 
 Routing = Literal["sticky", "least-busy"]
@@ -176,6 +177,45 @@ def simulate(
             gc.enable()
 
 
+class _Replica(Engine):
+    """Takes turns as they are due, and tells which were answered."""
+
+    def __init__(
+        self, server: Server, policy: Policy, calls: Calls, *, prefix_cache: bool, shared: int
+    ) -> None:
+        super().__init__(server, policy, prefix_cache=prefix_cache, shared=shared)
+        self._calls = calls
+
+    def expect_turns(self, turns: Ps, at_ps: Ps) -> None:
+        """Take requests of these turns, in the order in which they come."""
+        calls = self._calls
+        columns = (calls.prompt, calls.output, calls.opening, calls.call)
+        rows = zip(*(c[turns].tolist() for c in columns), turns.tolist(), strict=True)
+        self.expect([Request(*row) for row in rows], at_ps.tolist())
+
+    def take_opened(self) -> tuple[Ps, Ps, Ps]:
+        """Return the turns opened since the last call, in order, with their arrivals and openings.
+
+        The instants are in ps.
+        """
+        opened = self.opened
+        self.opened = []
+        return (
+            _whole([r.tag for r in opened]),
+            _whole([r.arrived_ps for r in opened]),
+            _whole([r.opening_ps for r in opened]),
+        )
+
+    @property
+    def unopened_ps(self) -> list[int]:
+        """Return when the requests came that have no opening yet."""
+        return [r.arrived_ps for r in self.unopened()]
+
+
+def _whole(numbers: Sequence[int]) -> Ps:
+    return np.array(numbers, dtype=np.int64)
+
+
 class _Run:
     """One simulation, played in windows.
 
@@ -202,7 +242,7 @@ class _Run:
         self._calls = calls
         self._sticky = fleet.routing == "sticky"
         self._replicas = [
-            Replica(
+            _Replica(
                 pool.server,
                 pool.policy,
                 calls,
@@ -247,13 +287,13 @@ class _Run:
             on = self._on[self._calls.call[turns]]
             for index, replica in enumerate(self._replicas):
                 mine = np.flatnonzero(on == index)
-                replica.expect(turns[mine], ats[mine])
+                replica.expect_turns(turns[mine], ats[mine])
         else:
             for number, at_ps in enumerate(ats.tolist()):
                 for replica in self._replicas:
                     replica.advance(at_ps)
                 one = slice(number, number + 1)
-                min(self._replicas, key=attrgetter("load")).expect(turns[one], ats[one])
+                min(self._replicas, key=attrgetter("load")).expect_turns(turns[one], ats[one])
         for replica in self._replicas:
             replica.advance(until_ps)
             self._answer(*replica.take_opened())
@@ -316,7 +356,7 @@ class _Run:
         measured = (arrived_ps >= self._begin_ps) & (arrived_ps < self._end_ps)
         llm_ms = (opened_ps - arrived_ps)[measured] / PS_PER_MS
         fixed_ms = self._calls.fixed_ps[turns[measured]] / PS_PER_MS
-        waiting = sorted(at_ps for replica in self._replicas for at_ps in replica.unopened_ps())
+        waiting = sorted(at_ps for replica in self._replicas for at_ps in replica.unopened_ps)
         left = np.array([at for at in waiting if self._begin_ps <= at < self._end_ps], dtype=float)
         return Outcome(
             gap_ms=llm_ms + fixed_ms,

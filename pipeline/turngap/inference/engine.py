@@ -77,7 +77,7 @@ class Engine:
 
     @property
     def spent(self) -> tuple[int, int, int, int, int]:
-        """Return the same figures as `Flow.spent`."""
+        """Busy time (ps), steps, sequences in them, prompt tokens computed and spared."""
         return self.busy_ps, self.steps, self.sequence_steps, self.prefilled, self.spared
 
     @property

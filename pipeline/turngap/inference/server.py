@@ -1,19 +1,12 @@
 """A server: accelerators with a model on them, what fits, and how long each step takes."""
 
 import math
-from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from turngap.core.errors import InputError
 from turngap.inference.hardware import BYTES, Accelerator, Precision
 from turngap.inference.model import Model
 from turngap.inference.speculation import Speculation
-
-Whole = NDArray[np.int64]
 
 PS_PER_S = 10**12
 PS_PER_MS = 10**9
@@ -185,8 +178,3 @@ class StepCosts:
         part = self._server.accelerator
         speed = part.bandwidth_gb_s * 1e9 * part.memory_efficiency * self._server.parts
         return round(size / speed * PS_PER_S)
-
-
-def whole(numbers: Sequence[int]) -> Whole:
-    """Make an array of whole numbers by way of `array`, which takes a third of the time."""
-    return np.array(array("q", numbers), dtype=np.int64)

@@ -200,7 +200,7 @@ def test_a_missing_command_is_an_instruction(tmp_path: Path) -> None:
     with pytest.raises(AgentError, match="there is no command") as e:
         connected(settings)
     assert e.value.kind == "vllm.missing"
-    assert "pip install vllm" in e.value.hint
+    assert "install vLLM" in e.value.hint
 
 
 def test_one_that_is_never_healthy_is_given_up_and_ended(

@@ -55,8 +55,7 @@ async def test_what_is_set_is_what_arrives() -> None:
             max_tokens=33,
             temperature=0.25,
             seed=9,
-            priority=-2,
-            extra_body={"chat_template_kwargs": {"enable_thinking": False}},
+            extra_body={"priority": -2, "chat_template_kwargs": {"enable_thinking": False}},
         )
         prepare(chosen)
         async with running(create(chosen, InstantClock()), params=PARAMS) as line:
@@ -75,15 +74,6 @@ async def test_what_is_set_is_what_arrives() -> None:
     told = [d for f in line.of(MetricsFrame) for d in f.data]
     (usage,) = [d.value for d in told if isinstance(d, LLMUsageMetricsData)]
     assert (usage.prompt_tokens, usage.completion_tokens) == (7, 2)
-
-
-def test_a_server_without_priorities_says_how_to_start_it() -> None:
-    with (
-        serving(FakeOpenAI(refuses="priority")) as fake,
-        pytest.raises(AgentError, match="400 Bad Request") as e,
-    ):
-        prepare(settings(fake, priority=-1))
-    assert "--scheduling-policy priority" in e.value.hint
 
 
 async def test_the_servers_only_model_needs_no_name_and_is_warmed_up_once() -> None:
@@ -230,8 +220,8 @@ def test_nobody_there_is_one_clear_line() -> None:
             "does not accept the key",
             "export PATH=",
         ),
-        (FakeOpenAI(models=("a", "b")), {}, "llm.model", "exactly one model, but: a, b", "NAME"),
-        (FakeOpenAI(), {"model": "x"}, "llm.model", "has no model 'x'", "it has: m"),
+        (FakeOpenAI(models=("a", "b")), {}, "llm.model", "not exactly one model", "one of: a, b"),
+        (FakeOpenAI(), {"model": "x"}, "llm.model", "has no model 'x'", "one of: m"),
     ],
 )
 def test_a_server_that_does_not_fit_is_one_clear_line(

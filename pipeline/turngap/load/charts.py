@@ -120,7 +120,7 @@ class _Drawn:
 
     @staticmethod
     def sessions(step: StepFigures) -> int:
-        """Of a step that is a level."""
+        """Return the sessions of a step that is a level."""
         return step.sessions or 1
 
     def curve(
@@ -130,7 +130,7 @@ class _Drawn:
         title: Callable[[StepFigures], str],
         dash: str = "",
     ) -> tuple[list[Path], list[Dot]]:
-        """A figure over the levels, with a dot for each."""
+        """Draw a figure over the levels, with a dot for each."""
         dots = [
             Dot(
                 self.across.x(self.sessions(step)),
@@ -188,7 +188,7 @@ def _parts(bottom: float) -> list[float]:
 
 
 def _area(drawn: _Drawn, y: Callable[[float], float]) -> list[Path]:
-    """The hit rates' intervals."""
+    """Draw the hit rates' intervals as an area."""
     bounds = [
         (drawn.across.x(drawn.sessions(step)), y(step.hit_rate.low), y(step.hit_rate.high))
         for step in drawn.steps
@@ -242,7 +242,7 @@ def _gap_title(step: StepFigures, name: Name) -> str:
 
 
 def _yields(drawn: _Drawn) -> Chart | None:
-    """How quickly the agent falls silent; None where nobody interrupted it."""
+    """Draw how quickly the agent falls silent; None if it was never interrupted."""
     known = [step.yield_ms.value for step in drawn.steps if step.yield_ms.value is not None]
     if not known:
         return None
@@ -273,7 +273,7 @@ def _yields(drawn: _Drawn) -> Chart | None:
 
 
 def _shares(drawn: _Drawn) -> Chart:
-    """Replies with a hole, and calls that were refused or dropped."""
+    """Draw the shares of replies with a hole, and of calls that were refused or dropped."""
 
     def lost(step: StepFigures) -> float | None:
         return (step.refused + step.dropped) / step.calls if step.calls else None

@@ -99,7 +99,7 @@ def lower_bound(share: float, n: float, mistake: float) -> float:
 
 @cache
 def turns_needed(misses: int, mistake: float, target: float) -> int:
-    """How many independent turns show the target, where so many of them miss it."""
+    """Return how many independent turns prove the target, if this many of them miss it."""
     few, many = misses + 1, 2 * misses + 2
     while lower_bound(1 - misses / many, many, mistake) < target:
         few, many = many, 2 * many
@@ -149,7 +149,7 @@ class Confirmation:
 
     @property
     def needed(self) -> float:
-        """How many more independent turns the next look needs."""
+        """Return how many more independent turns the next look needs."""
         return max(self._looks[0][0] - self.seen.effective_n, self.seen.effective_n * LEAST_PART)
 
     @property
@@ -171,13 +171,13 @@ class Confirmation:
 
     @property
     def unlikely(self) -> bool:
-        """Whether the last look will probably not be passed, as far as the turns so far tell."""
+        """Return whether the last look will probably fail, judging by the turns so far."""
         return self._hopeless(self.seen, self._least_chance)
 
     def hopeless_with(self, evidence: Evidence) -> bool:
-        """Whether the last look will hardly be passed, as these turns, too, tell.
+        """Return whether the last look will almost surely fail, with these turns included.
 
-        It can be asked at any time: to give a level up never certifies one that does not hold.
+        It can be called at any time: giving up a level never certifies one that does not hold.
         """
         many = evidence.turns - evidence.hits > FEW_MISSES
         return many and self._hopeless(self.seen + evidence, ALL_BUT_NONE)

@@ -28,12 +28,12 @@ def best_steps(steps: Sequence[StepFigures]) -> list[StepFigures]:
 
 
 def surely_not_held(step: StepFigures) -> bool:
-    """Whether the step shows it: one of a few seconds may be a single slow spell."""
+    """Return whether the step proves a failure: one of a few seconds may be one slow spell."""
     return step.holds is False and round(step.seconds / SPELL_S) >= LEAST_SPELLS
 
 
 def enough(certified: int | None, steps: Sequence[StepFigures], min_sessions: int) -> bool | None:
-    """Whether so many sessions are certified; False: they surely do not hold."""
+    """Return whether this many sessions are certified; False if they surely do not hold."""
     if certified is not None and certified >= min_sessions:
         return True
     # More sessions do not make an agent faster: who does not hold fewer does not hold these.
@@ -43,7 +43,7 @@ def enough(certified: int | None, steps: Sequence[StepFigures], min_sessions: in
 
 
 def knee(steps: Sequence[StepFigures]) -> tuple[StepFigures, StepFigures] | None:
-    """The last level before the gap grows, and the first at which it has; None: it does not."""
+    """Find the last level before the gap grows, and the first after; None if it does not."""
     before: StepFigures | None = None
     first: float | None = None
     for step in best_steps(steps):
@@ -59,9 +59,9 @@ def knee(steps: Sequence[StepFigures]) -> tuple[StepFigures, StepFigures] | None
 
 
 def gap_ms(step: StepFigures, name: Literal["p50", "p95"]) -> float | None:
-    """A percentile of the gap; endless where too few turns were answered for it.
+    """Return a percentile of the gap; infinite if too few turns were answered for it.
 
-    None: there were too few turns for it, whatever became of them.
+    Return None if there were too few turns for it, answered or not.
     """
     value = step.gap_ms[name].value
     if value is None and step.turns >= n_needed(_SHARE[name]):

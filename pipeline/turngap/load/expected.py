@@ -46,13 +46,13 @@ class Waits:
 
 
 def awaits_reply(scenario: LoadedScenario) -> Iterator[bool]:
-    """Of each turn, whether what follows it waits for the agent."""
+    """Yield for each turn whether the next one waits for the agent."""
     yield from (turn.when.at_ms is None for turn in scenario.scenario.turns[1:])
     yield True
 
 
 def shape_of(scenario: LoadedScenario, greeted_s: float = 0.0, waits: Waits | None = None) -> Shape:
-    """What a conversation is expected to look like, from the instant at which it is dialled."""
+    """Estimate the timing of a conversation, from the instant at which it is dialled."""
     at_s, ends_s = SETUP_S + greeted_s, list[float]()
     waits_s = (waits or Waits()).of(scenario)
     for (end_ms, _), wait_s in zip(expected_turns_ms(scenario), waits_s, strict=True):
@@ -62,13 +62,13 @@ def shape_of(scenario: LoadedScenario, greeted_s: float = 0.0, waits: Waits | No
 
 
 def rehearsed(shapes: Sequence[Shape]) -> int:
-    """How many of these conversations are rehearsed: the first, and more while there is time."""
+    """Count the conversations to rehearse: the first, and more while there is time."""
     over_s = accumulate(shape.length_s for shape in shapes)
     return max(1, sum(at_s <= REHEARSED_S for at_s in over_s))
 
 
 def turns_to_tell(target: float) -> int:
-    """How many turns without a miss show, by Wilson's interval, that a level holds."""
+    """Return how many turns without a miss prove, by Wilson's interval, that a level holds."""
     turns = 1
     while not proportion(turns, turns).reaches(target):
         turns += 1
@@ -76,9 +76,9 @@ def turns_to_tell(target: float) -> int:
 
 
 def warm_up_of(shapes: Sequence[Shape], mode: Mode) -> float:
-    """How much of a step's beginning is left out, where nobody says.
+    """Return the default warm-up, the part of a step's beginning that is left out.
 
-    Calls that arrive at a rate are as many as they will be once the first of them have ended.
+    Calls that arrive at a rate reach their final number once the first of them have ended.
     """
     if mode == "rate":
         return max(shape.length_s for shape in shapes)

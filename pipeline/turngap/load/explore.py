@@ -41,7 +41,7 @@ class Exploration:
         self.good: dict[int, bool] = {}
 
     def bracket(self) -> tuple[int, int]:
-        """The highest level that looks good and the lowest that does not, or just outside."""
+        """Return the highest good level and the lowest bad one, or just outside."""
         bad = min((i for i, good in self.good.items() if not good), default=len(self._levels))
         good = max((i for i, looks in self.good.items() if looks and i < bad), default=-1)
         return good, bad
@@ -55,7 +55,7 @@ class Exploration:
         return None if bad - good >= 2 or any(i not in self.good for i in self.seen) else good
 
     def next(self) -> int:
-        """The level to look at next, while there is no best."""
+        """Return the level to explore next, while there is no best."""
         unclear = [i for i in self.seen if i not in self.good]
         if unclear:
             return unclear[0]
@@ -66,11 +66,11 @@ class Exploration:
         return bad - 1 if few else (good + bad) // 2
 
     def turns(self, level: int) -> int:
-        """How many turns to look at."""
+        """Return how many turns to explore."""
         return min(EXPLORED_TURNS, max(LEAST_EXPLORED, TURNS_EACH * self._levels[level]))
 
     def bad_with(self, level: int, evidence: Evidence) -> bool:
-        """Whether so many of a step's turns have missed that the rest of them changes nothing."""
+        """Return whether enough of a step's turns have missed that the rest changes nothing."""
         seen = self.seen.get(level, NOTHING)
         turns = self.turns(level)
         misses, most = evidence.turns - evidence.hits, BAD_SHARE * turns

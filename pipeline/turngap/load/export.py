@@ -20,7 +20,7 @@ STEPS_CSV, TURNS_CSV = "steps.csv", "turns.csv"
 
 
 def load_json(record: LoadRecord, folder: Path) -> dict[str, Any]:
-    """What `--json` prints. Scripts rely on its keys: more may come, none goes."""
+    """Build the output of `--json`. Scripts rely on its keys: keys may be added, none removed."""
     found, bend = record.capacity, knee(record.steps)
     return {
         "path": str(folder),
@@ -33,7 +33,7 @@ def load_json(record: LoadRecord, folder: Path) -> dict[str, Any]:
 
 
 def _no_capacity(record: LoadRecord) -> dict[str, Any]:
-    """The same keys where no capacity was searched for, or none was found in time."""
+    """Build the same keys for a test without a capacity, searched for or not."""
     searched = (
         "the search did not come to its end"
         if record.mode == "search"

@@ -81,7 +81,7 @@ def cut_short(step: Step, turns: Sequence[LoadTurn]) -> Step:
 
 
 def evidence_so_far(step: Step, turns: Sequence[LoadTurn], budget_ms: float) -> Evidence:
-    """What a step's turns tell a search while it is played."""
+    """Summarise a step's turns for a search while the step is played."""
     turns = [turn for turn in turns if turn.counted]
     if not turns:
         return NOTHING
@@ -92,7 +92,7 @@ def evidence_so_far(step: Step, turns: Sequence[LoadTurn], budget_ms: float) -> 
 
 
 def evidence_of(figures: StepFigures) -> Evidence:
-    """What a step's figures tell a search."""
+    """Summarise a step's figures for a search."""
     return Evidence(
         figures.turns,
         figures.hit_rate.hits,
@@ -107,7 +107,7 @@ def _clusters(turns: Sequence[LoadTurn]) -> Clusters:
 
 
 def _waited_ms(turn: LoadTurn) -> float:
-    """How long a caller waited for the reply; without end where none came, or not as it should.
+    """Return how long a caller waited for the reply; infinite without a proper one.
 
     An agent that cut in was not quick, and one that broke off has not replied.
     """
@@ -121,13 +121,13 @@ def _yields_ms(turns: Sequence[LoadTurn]) -> list[float]:
 
 
 def _holes(turns: Sequence[LoadTurn]) -> float | None:
-    """The share of the replies that a hole interrupted; None where there was no reply."""
+    """Return the share of the replies with a hole; None if there was no reply."""
     holes_ms = [t.hole_ms for t in turns if t.hole_ms is not None and t.played and t.played.replied]
     return sum(ms >= JITTER_MS for ms in holes_ms) / len(holes_ms) if holes_ms else None
 
 
 def _reasons(turns: Sequence[LoadTurn]) -> dict[str, int]:
-    """Why calls were refused, or broke off, the most frequent reasons first."""
+    """Count the reasons why calls were refused or dropped, most frequent first."""
     why = {t.call: t.why or "" for t in turns if t.missed in ("refused", "dropped")}
     for turn in turns:
         if turn.played is not None and turn.played.ended == "line_lost":

@@ -216,7 +216,7 @@ class Keeper:
         return self._record
 
     def _void(self, capacity: Certificate | None) -> str | None:
-        """The void step for which it ended where it did; None where it ended well."""
+        """Return why a void step ended the test; None if it ended well."""
         steps = self._record.steps
         if capacity is not None and capacity.sessions is not None:
             told = {step.sessions for step in steps if not step.void}
@@ -225,7 +225,7 @@ class Keeper:
         return next((step.void for step in steps if step.void), None)
 
     def _certificate(self, search: Search) -> Certificate:
-        """What is certified, with how many calls at once that was."""
+        """Return the certificate, with how many calls at once it was measured with."""
         found = search.certificate()
         steps = [
             step
@@ -264,7 +264,7 @@ def _opening_record(plan: LoadPlan, executor: Executor) -> LoadRecord:
 
 
 def _asked(plan: LoadPlan) -> dict[str, Any]:
-    """What was asked for beside what the record says already."""
+    """Return the plan's settings that the record does not have already."""
     asked = {
         "levels": list(plan.levels) or None,
         "calls_per_s": plan.per_s,

@@ -189,7 +189,7 @@ class LoadPlan(PlayPlan):
 
     @cached_property
     def shapes(self) -> tuple[Shape, ...]:
-        """What each scenario is expected to look like."""
+        """Return the expected timing of each scenario."""
         return tuple(shape_of(s, self.greeted_s, self.waits) for s in self.scenarios)
 
     @property
@@ -199,7 +199,7 @@ class LoadPlan(PlayPlan):
 
     @property
     def most_sessions(self) -> int:
-        """How many calls may run at the same time, as far as can be told."""
+        """Return how many calls may run at the same time, as far as known."""
         if self.levels:
             return max(self.levels)
         return ceil(calls_expected(self.shapes, self.rate_per_s))
@@ -221,7 +221,7 @@ class LoadPlan(PlayPlan):
         return START_S + calibration_s(self.calibration_turns) + rehearsed_s
 
     def level_turns(self, sessions: int) -> int:
-        """How many turns count at a level that is held, where nobody says for how long."""
+        """Return the default number of turns that count at a held level."""
         spells = ceil(SHORTEST_HELD_S * sessions / turn_s(self.shapes))
         return max(turns_to_tell(self.target), spells)
 
@@ -233,7 +233,7 @@ class LoadPlan(PlayPlan):
 
     @property
     def rate_s(self) -> float:
-        """How long calls that arrive at a rate are measured."""
+        """Return how long calls that arrive at a rate are measured."""
         return RATE_S if self.duration_s is None else self.duration_s
 
     @property
@@ -243,7 +243,7 @@ class LoadPlan(PlayPlan):
 
     @cached_property
     def _steps_s(self) -> tuple[float, float]:
-        """How long all steps take, at least and at most."""
+        """Return how long all steps take, at least and at most."""
         if self.mode == "search":
             return to_come(self.search()).seconds
         if self.mode == "rate":
@@ -253,7 +253,7 @@ class LoadPlan(PlayPlan):
         return whole_s, whole_s
 
     def search(self) -> Search:
-        """The search for the most sessions, at its beginning."""
+        """Begin the search for the most sessions."""
         return Search(
             max(self.levels),
             Pace(turn_s(self.shapes), self.between_s),
@@ -293,7 +293,7 @@ class LoadPlan(PlayPlan):
         return Step(number, None, window, calls)
 
     def _seed(self, number: int) -> int:
-        """A seed of its own for each step, so that a step's turns are fresh ones."""
+        """Derive a seed for each step, so that its turns are fresh ones."""
         return self.schedule_seed * 1_000_003 + number
 
 
@@ -336,7 +336,7 @@ def require_turns(plan: LoadPlan) -> None:
 
 
 def _most_calls(plan: LoadPlan) -> float:
-    """How many calls one step has at most."""
+    """Estimate how many calls one step has at most."""
     beside_s = plan.warm_up_s + COOL_DOWN_S
     if plan.mode != "rate":
         lines = max(plan.levels)

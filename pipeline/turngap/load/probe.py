@@ -34,11 +34,11 @@ class Pace:
     step_s: float
 
     def measured_s(self, probe: Probe) -> float:
-        """How long the measured window is in which this is played."""
+        """Return how long the measured window is in which this is played."""
         return probe.turns * self.turn_s / probe.sessions
 
     def seconds(self, probe: Probe) -> float:
-        """How long the whole step lasts."""
+        """Return how long the whole step lasts."""
         return self.step_s + self.measured_s(probe)
 
 

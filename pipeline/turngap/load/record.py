@@ -58,7 +58,7 @@ class LoadTurn(Document):
         return self.missed if self.played is None else self.played.outcome
 
     def hit(self, budget_ms: float) -> bool:
-        """Whether it was answered within the budget, counted from the intended instant."""
+        """Return whether it was answered within the budget, counted from the intended instant."""
         latency_ms = self.latency_ms
         answered = self.played is not None and self.played.replied
         return answered and latency_ms is not None and latency_ms <= budget_ms
@@ -188,15 +188,15 @@ class LoadRecord(Document):
 
     @property
     def certified(self) -> bool:
-        """Whether a search certified a capacity, which holds whatever became of other steps."""
+        """Return whether a search certified a capacity, which other steps cannot change."""
         return self.capacity is not None and self.capacity.sessions is not None
 
     @property
     def void(self) -> str | None:
-        """Why a step that the answer rests on says nothing of the agent; None where none does."""
+        """Return why a step that the answer is based on is void; None if none is."""
         return None if self.certified else next((s.void for s in self.steps if s.void), None)
 
     @property
     def valid(self) -> bool:
-        """Whether its figures can be used."""
+        """Return whether its figures can be used."""
         return self.failure is None and self.finished_utc is not None and self.void is None

@@ -85,7 +85,7 @@ class RehearsedCall:
     over_ns: int | None = None
 
     def waits_s(self, usual_ns: int) -> list[float | None]:
-        """Of each turn the wait until the next, with the usual gap; None: it does not show."""
+        """Return each turn's wait until the next, with the usual gap; None if not known."""
         waits_s: list[float | None] = [None] * len(self.scenario.scenario.turns)
         begun_ns = [*(turn.window[0] for turn in self.turns[1:]), self.over_ns]
         for played, next_ns, awaits in zip(
@@ -122,7 +122,7 @@ class _Rehearsal:
 
     @property
     def answers(self) -> bool:
-        """Whether a turn came to its end."""
+        """Return whether any turn reached its end."""
         return any(t.turn.ended != "line_lost" for call in self._calls for t in call.turns)
 
     async def call(self, scenario: LoadedScenario) -> None:
@@ -162,7 +162,7 @@ class _Rehearsal:
             self._greeted_s.append(max(0.0, (conversation.ready_ns - begins_ns) / NS_PER_S))
 
     def found(self) -> Rehearsed:
-        """What they showed. The first greeting may be late since an agent is cold."""
+        """Summarise the rehearsal. The first greeting may be late because the agent is cold."""
         greeted_s = min(self._greeted_s, default=0.0) if self._greeting_ms else 0.0
         return Rehearsed(
             self.dialect, self._rate, self._greeting_ms, greeted_s, waits_of(self._calls)
@@ -170,7 +170,7 @@ class _Rehearsal:
 
 
 def waits_of(calls: Sequence[RehearsedCall]) -> Waits:
-    """How long an agent takes for its replies.
+    """Estimate how long an agent takes for its replies.
 
     The first replies of a cold agent take longer than any that follow: the gap of each turn is
     replaced by the median of all.

@@ -42,17 +42,17 @@ def read_load(folder: Path) -> LoadRecord:
 
 
 def load_block(record: LoadRecord, width: int) -> Text:
-    """The load test on a terminal."""
+    """Render the load test for a terminal."""
     return terminal.block(load_report(record), width)
 
 
 def load_svg(record: LoadRecord, name: str) -> str:
-    """A picture of the terminal after `turngap report NAME`."""
+    """Draw the terminal after `turngap report NAME` as an SVG image."""
     return terminal.svg(name, [load_block(record, SVG_WIDTH)], SVG_WIDTH)
 
 
 def load_report(record: LoadRecord) -> Report:
-    """The answer, the steps that it rests on, and what is not measured."""
+    """Report the answer, the steps that it is based on, and what is not measured."""
     warnings = caveats.voids(record)
     if off := caveats.broken_off(record):
         warnings = [off, *warnings]
@@ -97,7 +97,7 @@ def _load_column(record: LoadRecord) -> Column:
 
 
 def _gaps(record: LoadRecord) -> Table:
-    """How quickly the agent answered."""
+    """Build the table of how quickly the agent answered."""
     searched = record.mode == "search"
     head = [
         _load_column(record),
@@ -132,7 +132,7 @@ def _gaps(record: LoadRecord) -> Table:
 
 
 def _calls(record: LoadRecord) -> Table:
-    """What became of the calls, and what was heard in them."""
+    """Build the table of the calls' ends, and of what was heard in them."""
     head = [
         _load_column(record),
         Column("calls", spare=True),
@@ -175,7 +175,7 @@ def _count(n: int) -> Cell:
 
 
 def _outcomes(record: LoadRecord) -> Table:
-    """What became of each step's turns; only a page has room for it."""
+    """Build the table of each step's outcomes; only a page has room for it."""
     head = [
         _load_column(record),
         Column("seconds"),

@@ -79,7 +79,7 @@ class Call:
 
     @property
     def due_s(self) -> tuple[float, ...]:
-        """Of each turn, when the person is expected to end, from the beginning of the step."""
+        """Return each turn's expected end of speech, in seconds from the start of the step."""
         return tuple(self.at_s + end_s for end_s in self.shape.ends_s)
 
 
@@ -127,12 +127,12 @@ class Step:
 
     @property
     def turns(self) -> int:
-        """How many turns count."""
+        """Return how many turns count."""
         return sum(sum(call.counted) for call in self.calls)
 
     @property
     def until_s(self) -> float:
-        """How long all callers call, from the beginning; 0 where no turn counts."""
+        """Return how long all callers call, from the beginning; 0 if no turn counts."""
         due = (
             due_s
             for call in self.calls
@@ -150,16 +150,16 @@ class Step:
 
 
 def turn_s(shapes: Sequence[Shape]) -> float:
-    """How long a line takes for one turn, in the mean, the pause between its calls included."""
+    """Return the mean time a line takes for one turn, including the pause between its calls."""
     turns = sum(len(shape.ends_s) for shape in shapes)
     return sum(shape.slot_s for shape in shapes) / turns
 
 
 def held(shapes: Sequence[Shape], sessions: int, window: Window, seed: int) -> tuple[Call, ...]:
-    """Calls that hold a level: every line dials its next call when the one before should be over.
+    """Schedule calls that hold a level: a line dials again when its last call should be over.
 
     The lines begin spread over one turn, each a little off its place, so that turns of different
-    lines do not come at the same instant. Every line plays the scenarios in an order of its own.
+    lines do not coincide. Every line plays the scenarios in an order of its own.
     """
     random = np.random.default_rng((seed, sessions))
     spread_s = turn_s(shapes)
@@ -181,7 +181,7 @@ def held_for(
     warm_up_s: float,
     cool_down_s: float,
 ) -> tuple[Window, tuple[Call, ...]]:
-    """A window in which exactly so many turns count at a held level, and its calls.
+    """Schedule a window in which exactly this many turns count at a held level.
 
     Lines are as in `held`: a longer window begins with the calls of a shorter one.
     """
@@ -198,7 +198,7 @@ def held_for(
 
 
 def poisson(shapes: Sequence[Shape], per_s: float, window: Window, seed: int) -> tuple[Call, ...]:
-    """Calls that arrive by chance, independent of each other, `per_s` a second in the mean.
+    """Schedule calls that arrive at random, independent of each other, `per_s` a second on average.
 
     Raises:
         InputError: there are more than `MOST_CALLS`.
@@ -215,7 +215,7 @@ def poisson(shapes: Sequence[Shape], per_s: float, window: Window, seed: int) ->
 
 
 def constant(shapes: Sequence[Shape], per_s: float, window: Window, seed: int) -> tuple[Call, ...]:
-    """Calls that arrive at equal distances, `per_s` a second, the first by chance within one.
+    """Schedule calls at equal distances, `per_s` a second, the first at random within one.
 
     Raises:
         InputError: there are more than `MOST_CALLS`.
@@ -284,7 +284,7 @@ def _numbered(starts: Sequence[tuple[float, int, Shape]], window: Window) -> tup
 
 
 def too_many(calls: float) -> InputError:
-    """What is raised of a step with more calls than anybody means."""
+    """Build the error for a step with too many calls."""
     return InputError(
         "load.too_many_calls",
         f"one step would have about {calls:,.0f} calls; expected at most {MOST_CALLS:,}",
@@ -293,5 +293,5 @@ def too_many(calls: float) -> InputError:
 
 
 def calls_expected(shapes: Sequence[Shape], per_s: float) -> float:
-    """How many calls run at the same time at a rate, in the mean (Little's law)."""
+    """Return the mean number of calls that run at the same time at a rate (Little's law)."""
     return per_s * math.fsum(shape.length_s for shape in shapes) / len(shapes)

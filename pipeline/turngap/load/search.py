@@ -134,10 +134,10 @@ class Search:
             self._end(f"the time for it was over ({self._most_s / 60:.0f} minutes)")
 
     def decided(self, probe: Probe, evidence: Evidence) -> bool:
-        """Whether the rest of a probe would change nothing: so many of its turns have missed.
+        """Return whether enough turns of a probe have missed that the rest changes nothing.
 
-        It may then be ended, and observed as it is. Where somebody asks about the level it is
-        played to its end, so that it tells them more.
+        It may then be ended, and observed as it is. If the user named the level, it is played to
+        its end, so that it gives more information.
         """
         level = self._levels.index(probe.sessions)
         if probe != self.next() or self._making_sure or self.is_asked(probe.sessions):
@@ -151,7 +151,7 @@ class Search:
         self._ended, self._why = True, self._why or why
 
     def certificate(self) -> Certificate:
-        """What is sure so far; `why` says why nothing is, or why the search ended early."""
+        """Return the certificate so far; `why` says why there is none, or why it ended early."""
         level = self._certified
         done = None if level is None else self._confirmed[level]
         unsure = {*self._postponed, self._now, *(i for i, g in self._exploring.good.items() if g)}
@@ -193,7 +193,7 @@ class Search:
 
     @property
     def makes_sure(self) -> bool:
-        """Whether the next step is to show that the level that is asked about does not hold."""
+        """Return whether the next step is to prove that the requested level does not hold."""
         return self._making_sure
 
     # Confirming
@@ -247,7 +247,7 @@ class Search:
         return Probe(sessions, self._turns_in(LEAST_SPELLS * SPELL_S, sessions), confirms)
 
     def _told_by_a_turn(self, seen: Evidence) -> float:
-        """How much a turn tells of an independent one, as far as was seen: between half and all."""
+        """Return how much of an independent turn one turn is worth so far: half to all."""
         return min(1.0, max(0.5, seen.effective_n / seen.turns)) if seen.turns else 1.0
 
     def _confirm(self, level: int, evidence: Evidence) -> None:
@@ -274,7 +274,7 @@ class Search:
             self._choose()
 
     def _may_postpone(self, level: int) -> bool:
-        """Whether a level that is likely to fail can wait until a lower one is certified."""
+        """Return whether a level that is likely to fail can wait for a lower certificate."""
         patient = self._confirmed[level].patient
         few = len(self._confirmed) < MOST_CONFIRMED
         return self._certified is None and level > 0 and few and not patient
@@ -311,7 +311,7 @@ def to_come(search: Search) -> ToCome:
 
 
 def _rest(search: Search, holds: int) -> tuple[int, float]:
-    """Turns and seconds until the end, if `LATE` are late up to this level, and all above it."""
+    """Estimate turns and seconds to the end, if `LATE` are late up to this level, all above."""
     thought, turns, seconds = copy.deepcopy(search), 0, 0.0
     while (probe := thought.next()) is not None:
         all_late = probe.sessions > holds
@@ -326,7 +326,7 @@ def _rest(search: Search, holds: int) -> tuple[int, float]:
 
 
 def _played_of(search: Search, probe: Probe) -> Probe:
-    """What is played of a probe of which every turn misses."""
+    """Return the part of a probe that is played if every turn misses."""
     for turns in range(1, probe.turns):
         played = replace(probe, turns=turns)
         if search.decided(probe, Evidence(turns, 0, turns, search.pace.measured_s(played))):

@@ -180,9 +180,9 @@ class LinePlayer:
             raise MissedCallError("late_start" if late else "refused", e.message) from e
 
     def _waited_ns(self, conversation: Conversation, played: PlayedTurn, begins_ns: int) -> int:
-        """How much later than intended the person of a call's first turn began.
+        """Return how much later than intended the person of a call's first turn began.
 
-        For the line was not open, or its greeting lasted longer than it does in a call alone.
+        Either the line was not open, or its greeting lasted longer than in a call on its own.
         """
         if played.turn.turn > 1:
             return 0
@@ -227,7 +227,7 @@ class LinePlayer:
 
 
 def longest_hole_ms(heard: Sequence[Heard], onset_ns: int | None, until_ns: int) -> float | None:
-    """The longest time between two pieces of a reply's audio; None where there was no reply."""
+    """Return the longest time between two pieces of a reply's audio; None without a reply."""
     if onset_ns is None:
         return None
     pieces = [piece for piece in heard if piece.end_ns > onset_ns and piece.start_ns < until_ns]

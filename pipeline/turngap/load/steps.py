@@ -34,7 +34,7 @@ MOST_ANSWER_BYTES = 4096
 
 
 def callers_for(plan: LoadPlan) -> int:
-    """How many processes call: as many as the sessions take, but no more than there are cores."""
+    """Count the processes that call: as many as the sessions need, but at most one a core."""
     if plan.callers is not None:
         return plan.callers
     needed = ceil(plan.most_sessions / SESSIONS_PER_CALLER)
@@ -51,7 +51,7 @@ async def sessions_over(endpoint: Endpoint, clock: Clock) -> None:
 
 
 def _sessions(url: str) -> int:
-    """How many sessions the agent at a URL says that it has; 0 where it does not say."""
+    """Ask the agent at a URL how many sessions it has; 0 if it does not say."""
     page = urlsplit(url)._replace(scheme="http", path="/healthz", query="")
     directly = build_opener(ProxyHandler({}))
     try:
@@ -163,7 +163,7 @@ def _longest_s(step: Step) -> float:
 
 
 def at_once(marks: Sequence[CallMark], window: Window) -> tuple[float, int]:
-    """How many calls ran at the same time in the measured window, in the mean and at most."""
+    """Count the calls at the same time in the measured window: mean and maximum."""
     running = most = 0
     area, since_s = 0.0, window.warm_up_s
     for mark in [*sorted(marks, key=lambda m: m.at_s), CallMark(0, window.end_s, running=False)]:
@@ -176,7 +176,7 @@ def at_once(marks: Sequence[CallMark], window: Window) -> tuple[float, int]:
 
 
 def pooled_at_once(steps: Sequence[StepFigures]) -> tuple[float, int] | None:
-    """How many calls ran at the same time over several steps; None without a step."""
+    """Pool over several steps how many calls ran at the same time; None without a step."""
     whole_s = sum(step.seconds for step in steps)
     if not whole_s:
         return None
@@ -185,7 +185,7 @@ def pooled_at_once(steps: Sequence[StepFigures]) -> tuple[float, int] | None:
 
 
 def why_void(turns: Sequence[LoadTurn], starved_ms: float, late_ms: float | None) -> str | None:
-    """Why the turns of a step say nothing of the agent; None where they do.
+    """Return why the step is void and does not measure the agent; None if it does.
 
     A single late packet does not: a turn has a hundred of them, and the kernel stamps what comes
     while the event loop is late. What it does to a gap is to make it read longer, never shorter, so

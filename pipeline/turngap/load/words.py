@@ -29,17 +29,17 @@ def sessions_words(n: int | None) -> str:
 
 
 def load_words(step: StepFigures) -> str:
-    """A step's load: sessions, or how often calls were dialled where they arrive at a rate."""
+    """Format a step's load: sessions, or the rate at which calls were dialled."""
     return rate_words(step.offered_per_s) if step.sessions is None else f"{step.sessions:,}"
 
 
 def rate_words(per_s: float) -> str:
-    """Calls a second or a minute, as `--rate` takes them: `2/s`, `12/min`."""
+    """Format calls a second or a minute, as `--rate` takes them: `2/s`, `12/min`."""
     return f"{per_s:.3g}/s" if per_s >= 1 else f"{60 * per_s:.3g}/min"
 
 
 def at_load(step: StepFigures) -> str:
-    """The same in a sentence."""
+    """Format a step's load for a sentence."""
     if step.sessions is None:
         n = round(step.offered_per_s * step.seconds)
         return f"{n:,} call{'s' * (n != 1)} in {step.seconds:.0f} s"
@@ -47,7 +47,7 @@ def at_load(step: StepFigures) -> str:
 
 
 def _loaded(step: StepFigures, record: LoadRecord) -> str:
-    """The same, with the rate that was asked for."""
+    """Format a step's load for a sentence, with the requested rate."""
     asked = record.settings.get("calls_per_s")
     if step.sessions is not None or not isinstance(asked, int | float):
         return at_load(step)
@@ -56,7 +56,7 @@ def _loaded(step: StepFigures, record: LoadRecord) -> str:
 
 
 def at_once_words(at_once: tuple[float, int] | None) -> str:
-    """How many calls that were, in brackets; empty where it is not known."""
+    """Format the calls at the same time, in brackets; empty if not known."""
     if at_once is None:
         return ""
     return f" ({at_once[0]:.1f} calls at once in the mean, {at_once[1]} at most)"
@@ -68,7 +68,7 @@ def percent(target: float) -> str:
 
 
 def wanted(record: LoadRecord) -> str:
-    """What is asked for."""
+    """Say what the target is."""
     return f"{percent(record.target)} of turns within {record.budget_ms:.0f} ms"
 
 
@@ -78,12 +78,12 @@ def ms(quantile: Percentile) -> str:
 
 
 def late_words(late_ms: float | None) -> str:
-    """How late the caller was, or a dash."""
+    """Format how late the caller was; a dash if not known."""
     return "–" if late_ms is None else f"{late_ms:.1f}"
 
 
 def verdict(record: LoadRecord) -> Cell:
-    """The answer in a word or two."""
+    """Give the answer in a word or two."""
     found = record.capacity
     if found is not None and found.sessions is not None:
         return Cell(f"✓ {sessions_words(found.sessions).upper()} CERTIFIED", "good")
@@ -109,12 +109,12 @@ def _most_held(record: LoadRecord) -> str:
 
 
 def not_even_one(record: LoadRecord) -> bool:
-    """Whether the fewest sessions that were played surely do not hold."""
+    """Return whether even the fewest sessions that were played surely do not hold."""
     return any(step.holds is False for step in best_steps(record.steps)[:1])
 
 
 def answer(record: LoadRecord) -> str:
-    """The one sentence that a load test is for."""
+    """Answer in one sentence."""
     found = record.capacity
     if found is not None and found.sessions is not None:
         late = found.caller_late_ms
@@ -144,7 +144,7 @@ def _one(step: StepFigures, record: LoadRecord) -> str:
 
 
 def _several(record: LoadRecord, told: list[StepFigures]) -> str:
-    """Which loads are held: `held at 1, 2 and 4; not sure at 8; not held at 16`."""
+    """List which loads are held: `held at 1, 2 and 4; not sure at 8; not held at 16`."""
     unit = "sessions" if told[0].sessions is not None else "of arrivals"
     found: dict[str, list[str]] = {}
     for step in best_steps(told) or told:
@@ -166,7 +166,7 @@ _ENOUGH: dict[bool | None, tuple[str, Style]] = {
 
 
 def min_sessions_words(record: LoadRecord) -> Cell | None:
-    """What CI asked for and came to: `8 sessions or more: certified`; None where it did not."""
+    """Format the result of `--min-sessions`: `8 sessions or more: certified`; else None."""
     asked = record.settings.get("min_sessions")
     if not isinstance(asked, int) or record.failure is not None:
         return None
@@ -197,7 +197,7 @@ def knee_words(record: LoadRecord) -> str:
 
 
 def certificate_words(record: LoadRecord) -> str:
-    """What the certificate rests on; empty without one."""
+    """Say what the certificate is based on; empty without one."""
     found = record.capacity
     if found is None or found.hit_rate is None or found.low is None:
         return ""
@@ -210,7 +210,7 @@ def certificate_words(record: LoadRecord) -> str:
 
 
 def next_words(record: LoadRecord) -> str:
-    """What lies above the certified level; empty where nothing is known."""
+    """Say what is known above the certified level; empty if nothing is."""
     found = record.capacity
     if found is None or found.sessions is None or found.not_held is None:
         return ""
@@ -223,7 +223,7 @@ def next_words(record: LoadRecord) -> str:
 
 
 def missed_words(record: LoadRecord) -> str:
-    """What became of the turns that were not on time, over all steps; empty where all were."""
+    """Count the outcomes of turns that were not on time, over all steps; else empty."""
     found = Counter[str]()
     for step in record.steps:
         found.update(became(step))
@@ -246,7 +246,7 @@ def outcomes_words(step: StepFigures) -> str:
 
 
 def became(step: StepFigures) -> dict[str, int]:
-    """How many turns had which outcome; of those answered in time, who waited is apart."""
+    """Count the turns by outcome; those answered in time after a wait are separate."""
     if not step.waited:
         return step.outcomes
     answered = step.outcomes.get("answered", 0) - step.waited
@@ -254,7 +254,7 @@ def became(step: StepFigures) -> dict[str, int]:
 
 
 def caller_words(record: LoadRecord) -> str:
-    """Who called, and how late it may be and was."""
+    """Say where the callers ran, and how late they may be and were."""
     who = {"local": "on this machine", "ray": "on Ray's nodes"}.get(record.executor, "")
     n = record.workers
     processes = f"{n} processes" if n != 1 else "1 process"
@@ -266,7 +266,7 @@ def caller_words(record: LoadRecord) -> str:
 
 
 def schedule_words(record: LoadRecord) -> str:
-    """How calls arrive, and what is left out."""
+    """Say how calls arrive, and what is left out."""
     how = {
         "held": "each line dials its next call at fixed times, whatever the agent does",
         "poisson": "calls arrive at random (Poisson)",
@@ -279,7 +279,7 @@ def schedule_words(record: LoadRecord) -> str:
 
 
 def ended(record: LoadRecord) -> str:
-    """Why it ended where it did; empty where the answer or a warning says so already."""
+    """Say why the test ended; empty if the answer or a warning already says so."""
     said = {record.failure, *(step.void for step in record.steps)}
     if record.capacity is not None and record.capacity.sessions is None:
         said.add(record.capacity.why)
@@ -287,10 +287,10 @@ def ended(record: LoadRecord) -> str:
 
 
 def holes(step: StepFigures) -> str:
-    """The share of replies with a hole in their audio, or a dash."""
+    """Format the share of replies with a hole in their audio; a dash if not known."""
     return "–" if step.holes is None else tenths(step.holes)
 
 
 def purpose(step: StepFigures) -> str:
-    """What a step of a search is for."""
+    """Return what a step of a search is for."""
     return "confirm" if step.confirms else "explore"

@@ -11,10 +11,10 @@ from fake_agents import ENOUGH, NEW, OLD, FakeAgents, checked, stored
 from made_records import MARKS_MS, make_turn
 
 from turngap.check import play as checking
-from turngap.check.deciding import to_decide
 from turngap.check.files import check_text, read_check, write_reports
 from turngap.check.findings import budgets_of, noise_of
 from turngap.check.plan import CONVERSATIONS, CheckPlan
+from turngap.check.words import to_decide
 from turngap.core.paired import Limits
 from turngap.core.results import PacingRecord, Turn
 from turngap.play.calibrate import Calibration

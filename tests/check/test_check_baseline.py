@@ -9,11 +9,10 @@ import pytest
 from fake_agents import ENOUGH, NEW, FakeAgents, checked, spoil, stored
 
 from turngap.check import baseline
-from turngap.check.deciding import to_decide
 from turngap.check.files import write_reports
 from turngap.check.plan import CheckPlan
 from turngap.check.record import BaselineUse, SaveRecord
-from turngap.check.words import pairs_played
+from turngap.check.words import pairs_played, to_decide
 from turngap.core.errors import InputError
 
 # --- against a baseline -----------------------------------------------------------------------

@@ -8,8 +8,7 @@ import pytest
 from commandline import Finished, turngap_here
 from fake_agents import NEW, OLD, FakeAgents, spoil
 
-from turngap.check.again import command_of
-from turngap.check.plan import CheckPlan
+from turngap.check.plan import CheckPlan, command_of
 from turngap.play.target import AgentChoice
 
 Capsys = pytest.CaptureFixture[str]

@@ -16,7 +16,7 @@ from turngap.check.files import check_json
 from turngap.check.junit import junit
 from turngap.check.record import GapRecord
 from turngap.check.report import check_block, check_report
-from turngap.check.side_words import cut_ins_words
+from turngap.check.words import cut_ins_words
 from turngap.compare.advice import answer
 from turngap.compare.figures import Side
 from turngap.compare.files import comparison_json

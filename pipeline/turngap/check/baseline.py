@@ -3,15 +3,19 @@
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from turngap.caller.endpoint import PIPECAT
+from turngap.caller.stream import RATE
 from turngap.check.record import BaselineRecord, BaselineTurn
 from turngap.core import starvation
 from turngap.core.budget import REPLIED, STARVED_MS, outcome_of
 from turngap.core.errors import InputError
 from turngap.core.paired import Pair, Reading
 from turngap.core.results import MachineRecord, Turn, TurnKey
-from turngap.core.run_record import METRICS_VERSION, RunRecord
+from turngap.core.run_record import METRICS_VERSION, TOLD_BY_THE_LINE, RunRecord
 from turngap.core.summary import summarise
+from turngap.core.untrusted import printable
 from turngap.store.documents import encode, read_document, write_atomically, writing
 from turngap.store.folders import utc_now
 
@@ -175,3 +179,25 @@ def why_not_comparable(
 def gaps(baseline: BaselineRecord) -> dict[TurnKey, float | None]:
     """Map each turn of the baseline to its gap."""
     return {turn.key: turn.gap_ms for turn in baseline.turns}
+
+
+# What an agent that turngap starts itself is spoken to in.
+_OURS = dict(zip(TOLD_BY_THE_LINE, (PIPECAT, RATE), strict=True))
+
+
+def lines_differ(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> str | None:
+    """Describe how the stored lines to two agents differ; None if no difference is known."""
+    then, now = _line_of(reference), _line_of(candidate)
+    if not any(then[name] != now[name] for name in then.keys() & now.keys()):
+        return None
+    return f"the reference is spoken to in {_line_words(then)}, the candidate in {_line_words(now)}"
+
+
+def _line_of(agent: Mapping[str, Any]) -> dict[str, Any]:
+    known = agent if "url" in agent else _OURS
+    return {name: known[name] for name in TOLD_BY_THE_LINE if known.get(name) is not None}
+
+
+def _line_words(line: Mapping[str, Any]) -> str:
+    dialect, rate = (line.get(name) for name in TOLD_BY_THE_LINE)
+    return f"{printable(str(dialect), 40)}" + (f" at {rate} Hz" if rate else "")

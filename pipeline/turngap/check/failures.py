@@ -4,12 +4,12 @@ Conversations are exchanged and drawn whole, as for the other metrics: a machine
 nine turns of one conversation has shown one slow conversation.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from turngap.check.certainty import ALPHA, METRICS, MISSED, POWER
 from turngap.check.record import CUT_INS, HIT_RATE
 from turngap.core.distributions import beta_quantile, beta_share
 from turngap.core.paired import Exchanges, Floats, Pair, Reading
@@ -102,3 +102,22 @@ def _detectable(sums: Floats, turns: int, alpha: float) -> float | None:
 def _sign_test(lost: int, won: int) -> float:
     """Return the chance of losing as often or more by chance alone."""
     return beta_share(0.5, lost, won + 1) if lost else 1.0
+
+
+# An agent compared with itself is called slower in at most this share of comparisons.
+ALPHA = 0.01
+
+# The typical gap, its tail, the hit rate and the cut-ins.
+METRICS = 4
+POWER = 0.95
+
+# Each end of an interval is wrong in at most this share: 95 % in all.
+MISSED = 0.025
+
+
+def conversations_needed(alpha: float = ALPHA) -> int:
+    """Return the least number of conversations whose turns must all be slower to show it.
+
+    Of k conversations there are 2^k exchanges, and Holm's first step takes a quarter of `alpha`.
+    """
+    return math.ceil(-math.log2(alpha / METRICS))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from turngap.check import baseline as baselines
-from turngap.check.lines import lines_differ
+from turngap.check.baseline import lines_differ
 from turngap.check.plan import CheckPlan
 from turngap.check.record import (
     NOTHING_COMPARED,

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from turngap.check import side_words
 from turngap.check import words as check_words
 from turngap.check.record import CheckRecord, CheckVerdict, MetricVerdict
 from turngap.core.untrusted import printable
@@ -66,13 +65,13 @@ def _properties(record: CheckRecord) -> list[tuple[str, str]]:
         ("verdict", record.verdict),
         ("pairs", str(record.pairs)),
         ("left_out", str(record.left_out)),
-        ("cut_ins", side_words.cut_ins_words(record)),
+        ("cut_ins", check_words.cut_ins_words(record)),
         ("starved_ms", f"{record.starved_ms:g}"),
         ("caller", check_words.starved_words(record) or measured_words.ON_TIME),
         ("moved_stage", printable(record.moved_stage or "none")),
-        ("candidate", side_words.side_words(record.candidate)),
+        ("candidate", check_words.side_words(record.candidate)),
         ("machine", printable(record.machine.fingerprint)),
     ]
     if record.reference is not None:
-        pairs.append(("reference", side_words.side_words(record.reference)))
+        pairs.append(("reference", check_words.side_words(record.reference)))
     return pairs

@@ -1,26 +1,34 @@
 """What a check's report says, from its record and, on a page, from the turns of both runs."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.text import Text
 
-from turngap.check import charts, deciding, side_words, words
-from turngap.check.drawn import drawn_sections
-from turngap.check.measured import measured_items
-from turngap.check.pull_request import short_words
-from turngap.check.record import CheckRecord, CheckVerdict
+from turngap.check import charts, words
+from turngap.check.record import CheckRecord, CheckVerdict, SideRecord
+from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES, STARVED_MS
 from turngap.core.summary import counted_turns
 from turngap.core.tokens import token_figures
-from turngap.report import looks, terminal, token_words
+from turngap.report import looks, measured_words, terminal, token_words, turn_words
 from turngap.report import words as report_words
+from turngap.report.charts import Agent, domain_of, gap_chart
+from turngap.report.console import turn_block
+from turngap.report.run import facts, take, wait_ms
 from turngap.report.sections import (
     EVERYWHERE,
+    FILES,
     MARKDOWN,
     NOWHERE,
     PAGE,
     TERMINAL,
+    Card,
+    Cards,
     Cell,
+    Code,
     Column,
+    Drawing,
+    Folded,
     Gauge,
     Item,
     Line,
@@ -60,25 +68,23 @@ def check_report(
     """Report the check; with its runs, also their turns, for a page in `folder`."""
     look = words.look_of(record)
     lead = [Line("why", why, "strong") for why in words.why_words(record)]
-    if short := short_words(record):
+    if short := words.short_words(record):
         lead.append(Line("in short", short, where=MARKDOWN))
-    if gap := side_words.gap_words(record):
+    if gap := words.gap_words(record):
         lead.append(Line("gap", gap))
-    if cut_ins := side_words.cut_ins_words(record):
+    if cut_ins := words.cut_ins_words(record):
         lead.append(Line("cut-ins", cut_ins))
-    if line := side_words.lines_words(record):
+    if line := words.lines_words(record):
         lead.append(Line("two lines", line, "strong"))
-    if decide := deciding.to_decide(record):
+    if decide := words.to_decide(record):
         lead.append(Line("to decide", f"{decide}."))
-    against = (
-        "" if record.reference is None else f" against {side_words.side_name(record.reference)}"
-    )
+    against = "" if record.reference is None else f" against {words.side_name(record.reference)}"
     played = record.scenarios or sorted({t.scenario for t in candidate.turns} if candidate else ())
     on = f" on {report_words.scenarios_words(played)}" if played else ""
     drawn = [] if candidate is None else drawn_sections(record, candidate, reference, folder)
     return Report(
         command="check",
-        subject=f"{side_words.side_name(record.candidate)}{against}{on}",
+        subject=f"{words.side_name(record.candidate)}{against}{on}",
         when=report_words.instant(record.started_utc),
         about=(
             words.pairs_played(record),
@@ -198,7 +204,7 @@ def _stages(record: CheckRecord, candidate: Run | None, reference: Run | None) -
     said = [Line("moved" if grew else "stages", moved, "strong")] if moved else []
     said += [
         Line("llm", text, where=EVERYWHERE - TERMINAL)
-        for text in llm_words(candidate, reference, side_words.own_name(record))
+        for text in llm_words(candidate, reference, words.own_name(record))
     ]
     if candidate is not None:
         names = (stage.name for turn in candidate.turns for stage in turn.stages)
@@ -243,7 +249,7 @@ def _budgets(record: CheckRecord) -> list[Item]:
         for budget in record.budgets
     ]
     caption = (
-        f"Share of the {side_words.own_name(record)}'s turns within each budget; every turn "
+        f"Share of the {words.own_name(record)}'s turns within each budget; every turn "
         "counts, with or without a reply."
     )
     if record.rounds > 1 and record.budgets:
@@ -260,7 +266,7 @@ def _problems(record: CheckRecord, candidate: Run, reference: Run | None) -> lis
     """List what is wrong with either run, except what the verdict's reasons already say."""
     said = " ".join(record.why)
     found: list[str] = []
-    for side, run in ((side_words.own_name(record), candidate), ("reference", reference)):
+    for side, run in ((words.own_name(record), candidate), ("reference", reference)):
         if run is not None:
             found += [f"{side}: {problem}" for problem in run.problems]
             reasons = run.record.why_invalid
@@ -274,3 +280,174 @@ def _problems(record: CheckRecord, candidate: Run, reference: Run | None) -> lis
                     f"{'; '.join(reasons)}"
                 )
     return found
+
+
+# On a terminal at most so many settings that differ are named.
+MOST_DIFFERENCES = 6
+
+
+def _side(side: SideRecord | None, record: CheckRecord) -> str:
+    return words.no_reference_words(record) if side is None else words.side_words(side)
+
+
+def measured_items(record: CheckRecord, candidate: Run | None, reference: Run | None) -> list[Item]:
+    """Build the last section of a check, which is folded on its page."""
+    different = words.differences(record)
+    unusual = EVERYWHERE if record.starved_ms != STARVED_MS else PAGE
+    basis = Lines(
+        [
+            Line("compared" if record.reference else "played", words.pairs_played(record)),
+            Line("reference", _side(record.reference, record)),
+            Line(words.own_name(record), words.side_words(record.candidate)),
+            Line("caller", words.starved_words(record) or measured_words.ON_TIME),
+            Line("accepted", words.accepted_words(record), "strong", unusual),
+            *([Line("saved", saved)] if (saved := words.saved_words(record)) else []),
+        ]
+    )
+    few = [Line("differs in", f"{n}: {a} → {b}") for n, a, b in different[:MOST_DIFFERENCES]]
+    if (more := len(different) - MOST_DIFFERENCES) > 0:
+        few.append(Line("", f"and {more} more settings"))
+    run = candidate and candidate.record
+    # The two are calibrated once where both are spoken to alike.
+    other = reference.record if reference and reference.record.calibration else None
+    machine = record.machine
+    return [
+        basis,
+        Lines(few, where=TERMINAL),
+        Table(
+            (
+                Column("set differently"),
+                Column("reference", left=True),
+                Column("candidate", left=True),
+            ),
+            different,
+            where=EVERYWHERE - TERMINAL,
+        ),
+        lines(
+            ("instrument", measured_words.calibration_words(run) if run else ""),
+            ("reference's", measured_words.calibration_words(other) if other else ""),
+            ("clock", measured_words.offset_words(run) if run else ""),
+            ("started", report_words.instant(record.started_utc)),
+            ("finished", report_words.instant(record.finished_utc)),
+            ("commit", (run and run.commit) or "not in a git checkout"),
+            ("versions", report_words.versions(run) if run else ""),
+            ("machine", f"{machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB"),
+            ("system", f"{machine.system}, Python {machine.python}"),
+            ("fingerprint", machine.fingerprint),
+            where=PAGE,
+        ),
+        *(facts("Settings", report_words.flat(run.settings)) if run else []),
+        Code(words.again_words(record), words.command(record)),
+    ]
+
+
+def drawn_sections(
+    record: CheckRecord, candidate: Run, reference: Run | None, folder: Path | None
+) -> list[Section]:
+    """Build the sections that only a page shows."""
+    taken = reference.turns if reference else ()
+    agents = [
+        Agent(turns, letter, f"{role}, {words.side_name(side)}: {pen}")
+        for letter, role, pen, side, turns in (
+            ("A", "reference", "dashed, hollow", record.reference, taken),
+            ("B", "candidate", "solid, filled", record.candidate, candidate.turns),
+        )
+        if turns and side is not None
+    ]
+    if record.reference is None:
+        agents = [Agent(candidate.turns)] if candidate.turns else []
+    if not agents:
+        return []
+    budget_ms = candidate.record.budget_ms or DEFAULT_BUDGET_MS
+    plot = gap_chart(agents, budget_ms, charts.curves_in_words(candidate.turns, taken))
+    pairs = charts.paired(candidate.turns, taken)
+    found = [Section("Turn gaps", [Drawing(plot)])]
+    if (chart := charts.pairs_chart(pairs)) is not None:
+        found.append(Section("Paired differences", [Drawing(chart)]))
+    elif record.reference is not None:
+        why = (
+            "No turn has a gap on both sides."
+            if record.reference.run
+            else "A stored baseline is a file of its own: its turns are not in this check's folder "
+            "to be drawn."
+        )
+        found.append(Section("Paired differences", [lines(("none", why), where=PAGE)]))
+    worst = charts.worst(pairs)
+    about = (
+        "Turns that came out worse than with the reference, then those that were slowed the most."
+        if record.reference is not None and record.reference.run
+        else "Turns that were not answered within their budget."
+    )
+    cards = _cards(record, worst, folder or candidate.path.parent, candidate, reference)
+    if not worst:
+        return found
+    items = [lines(("which", about), where=FILES), cards, *waterfalls(worst, record.verdict)]
+    return [*found, Section("Worst turns", items)]
+
+
+def _cards(
+    record: CheckRecord,
+    pairs: Sequence[charts.TurnPair],
+    folder: Path,
+    candidate: Run,
+    reference: Run | None,
+) -> Cards:
+    """One domain for all of them: the two waterfalls of a turn are compared by eye."""
+    turns = [t for p in pairs for t in (p.reference, p.candidate) if t is not None]
+    domain = domain_of(turns, shown_whole=1.0)
+    name = "" if record.reference is None else "B, the candidate"
+    cards: list[Card] = []
+    for number, pair in enumerate(pairs, start=1):
+        takes = [take(candidate, pair.candidate, folder, domain, name)]
+        if pair.reference is not None and reference is not None:
+            takes.insert(0, take(reference, pair.reference, folder, domain, "A, the reference"))
+        title = turn_words.turn_name(pair.candidate)
+        if len(takes) > 1:  # of a single take the page adds what became of it
+            title += f": {charts.heading(pair)}"
+        cards.append(
+            Card(
+                anchor=f"worst-{number}",
+                title=title,
+                outcome=pair.candidate.outcome,
+                wait_ms=wait_ms(pair.candidate),
+                about=charts.moved_in(pair),
+                takes=takes,
+            )
+        )
+    return Cards(cards, [o for o in OUTCOMES if any(c.outcome == o for c in cards)])
+
+
+# Pages have more of them, with their recordings.
+MOST_PAIRS = 3
+# As wide as a comment shows without scrolling.
+WIDTH = 84
+
+
+def waterfalls(pairs: Sequence[charts.TurnPair], verdict: CheckVerdict) -> list[Folded]:
+    """Draw the first few of `pairs`, worst first; a regression unfolds the first.
+
+    Pairs with a starved caller are shown only if there are no others: they may read long because of
+    the machine.
+    """
+    shown = [p for p in pairs if not _starved(p)] or pairs
+    return [
+        Folded(
+            title=f"{turn_words.turn_name(pair.candidate)}: {charts.heading(pair)}",
+            about=charts.moved_in(pair),
+            text=_text(pair),
+            open=number == 0 and verdict == "regressed",
+        )
+        for number, pair in enumerate(shown[:MOST_PAIRS])
+    ]
+
+
+def _starved(pair: charts.TurnPair) -> bool:
+    return any(t is not None and t.pacing.starved for t in (pair.reference, pair.candidate))
+
+
+def _text(pair: charts.TurnPair) -> str:
+    """Both takes of a turn as a terminal shows them, at the same scale."""
+    takes = [("A, the reference", pair.reference), ("B, the candidate", pair.candidate)]
+    if pair.reference is None:
+        return turn_block(pair.candidate, WIDTH).plain
+    return "\n".join(f"{name}\n{turn_block(t, WIDTH).plain}" for name, t in takes if t is not None)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from turngap.check import baseline as baselines
-from turngap.check import side_words
+from turngap.check import words
+from turngap.check.baseline import lines_differ
 from turngap.check.findings import noise_of, side_of, too_starved, verdict_of
-from turngap.check.lines import lines_differ
 from turngap.check.record import CheckRecord
 from turngap.check.report import check_report
 from turngap.check.verdict import Judgement, judge
@@ -250,6 +250,6 @@ def diff_json(record: CheckRecord, reference: Run, candidate: Run) -> dict[str, 
         "rejudged": len(_rejudged(reference, candidate)),
         "differences": [
             {"name": name, "reference": before, "candidate": after}
-            for name, before, after in side_words.differences(record)
+            for name, before, after in words.differences(record)
         ],
     }

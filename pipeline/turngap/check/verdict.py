@@ -13,8 +13,15 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from turngap.check.certainty import ALPHA, METRICS, MISSED, POWER, conversations_needed
-from turngap.check.failures import FAILED, failures_of
+from turngap.check.failures import (
+    ALPHA,
+    FAILED,
+    METRICS,
+    MISSED,
+    POWER,
+    conversations_needed,
+    failures_of,
+)
 from turngap.check.record import CUT_INS, HIT_RATE, MetricVerdict, StageShift, Verdict
 from turngap.check.stages import stage_shifts
 from turngap.core.budget import SILENT

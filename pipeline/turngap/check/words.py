@@ -5,16 +5,36 @@ that "+41 ms" is slower, "+5 points" of cut-ins is more of them, and "−5 point
 fewer turns in time.
 """
 
+import math
 import re
 import shlex
 from dataclasses import dataclass, replace
 
-from turngap.check.record import BudgetRecord, CheckRecord, CheckVerdict, MetricVerdict, StageShift
-from turngap.check.side_words import differences, side_name
+from turngap.check.baseline import lines_differ
+from turngap.check.record import (
+    CUT_INS,
+    HIT_RATE,
+    BaselineUse,
+    BudgetRecord,
+    CheckRecord,
+    CheckVerdict,
+    MetricVerdict,
+    SideRecord,
+    StageShift,
+)
 from turngap.core.budget import STARVED_MS
 from turngap.core.untrusted import printable
-from turngap.report import words
+from turngap.report import measured_words, turn_words, words
 from turngap.report.looks import Style
+
+_TYPICAL = "gap p50"
+# What a metric is of, before how it changed.
+_SUBJECTS = {
+    _TYPICAL: "the typical turn",
+    "gap p95": "p95 of the turn gap",
+    HIT_RATE: "the hit rate",
+    CUT_INS: "the share of turns that it cuts into",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,3 +322,193 @@ def command(record: CheckRecord) -> str:
     if record.saved is not None:
         parts += ["--save", record.saved.file]
     return " ".join(shlex.quote(printable(part)) for part in parts)
+
+
+def own_name(record: CheckRecord) -> str:
+    """Name the checked agent: without a reference it is not a candidate."""
+    return "agent" if record.reference is None else "candidate"
+
+
+def sides(record: CheckRecord) -> list[tuple[str, SideRecord]]:
+    """List the agents by name, the checked one first."""
+    others = [] if record.reference is None else [("reference", record.reference)]
+    return [(own_name(record), record.candidate), *others]
+
+
+def gap_words(record: CheckRecord) -> str:
+    """Say how long each side took: typical turn, slow ones, slowest; empty if unknown.
+
+    The slowest reply is given only for the agent that was checked.
+    """
+    told: list[str] = []
+    for name, side in sides(record):
+        if side.gap is None:
+            continue
+        text = ", ".join(
+            f"{of} {figure} ({remark})"
+            for of, (figure, remark) in (
+                ("p50", words.percentile_words(side.gap.p50)),
+                ("p95", words.percentile_words(side.gap.p95)),
+            )
+        )
+        if side is record.candidate and side.gap.slowest is not None:
+            scenario, number, _, repeat = side.gap.slowest
+            turn = turn_words.take_name(scenario, number, repeat)
+            text += f", slowest reply {words.ms(side.gap.slowest_ms or 0.0)} ms ({turn})"
+        told.append(text if record.reference is None else f"{name} {text}")
+    return "; ".join(told)
+
+
+def cut_ins_words(record: CheckRecord) -> str:
+    """Say how many turns each side cut into, without which a gap means little; else empty."""
+    told = [
+        (f"the {name}", words.cut_in_sentence(side.cut_ins))
+        for name, side in sides(record)
+        if side.cut_ins is not None and side.cut_ins.n
+    ]
+    if len(told) > 1 and told[0][1] == told[1][1]:
+        return f"both the reference and the candidate {told[0][1]}"
+    return "; ".join(map(" ".join, told))
+
+
+def accepted_words(record: CheckRecord) -> str:
+    """Say how late the caller may be, and how far it may put either side's gaps off."""
+    errors = [side.caller_error_ms for _, side in sides(record) if side.caller_error_ms is not None]
+    return measured_words.accepted_words(record.starved_ms, max(errors, default=None))
+
+
+def no_reference_words(record: CheckRecord) -> str:
+    """Say what takes the place of a reference."""
+    return "none: budgets only" if record.budgets else "none"
+
+
+def side_name(side: SideRecord) -> str:
+    """Name the agent as `--agent` and `--against` take it: `DIR#STACK` for a checkout's."""
+    named = side.agent.get("stack") or side.agent.get("url") or "agent"
+    if checkout := side.agent.get("checkout"):
+        named = f"{checkout}#{named}"
+    return printable(str(named))
+
+
+def side_words(side: SideRecord) -> str:
+    """Describe an agent: its name, its turns, and whether its run may be used."""
+    parts = [side_name(side), words.turns_words(side.turns)]
+    if side.run is None:
+        parts.append("stored baseline")
+    else:
+        parts.append(f"run {printable(side.run)}")
+    if side.valid is not None:
+        # Percentiles of the run alone do not hold then; a verdict bounds what the caller added.
+        alone = " by itself" if side.starved else ""
+        parts.append("valid" if side.valid else f"INVALID{alone}")
+    return " · ".join(parts)
+
+
+def lines_words(record: CheckRecord) -> str:
+    """Say that the two have different lines; empty if they do not."""
+    differ = record.reference and lines_differ(record.reference.agent, record.candidate.agent)
+    if not differ or record.verdict == "cannot_compare":
+        return ""
+    return (
+        f"{differ}: the gaps are comparable at the caller's ear, but each agent heard the person "
+        "in another form."
+    )
+
+
+def differences(record: CheckRecord) -> list[tuple[str, str, str]]:
+    """List the agents' different settings: name, reference's value, candidate's value.
+
+    For an agent of another checkout only its commit and overrides are known, not its settings.
+    """
+    if record.reference is None:
+        return []
+    both = record.reference, record.candidate
+    a, b = (
+        {printable(k): printable(v) for k, v in words.flat(side.agent) if v not in ("{}", "[]")}
+        for side in both
+    )
+    names = dict.fromkeys([*a, *b])
+    if any("checkout" in side.agent for side in both):
+        names = [
+            n for n in names if n in ("checkout", "commit", "sets", "seed") or (n in a and n in b)
+        ]
+    return [(n, a.get(n, "–"), b.get(n, "–")) for n in names if a.get(n) != b.get(n)]
+
+
+def to_decide(record: CheckRecord) -> str:
+    """Say what would bring a verdict, if it is undecided and more turns would; else empty."""
+    if record.verdict != "undecided":
+        return ""
+    if (metric := _decisive(record)) is None or metric.turns_needed is None:
+        open_budgets = [b for b in record.budgets if b.verdict == "undecided"]
+        return "more turns: they narrow the budgets' intervals" if open_budgets else ""
+    if record.baseline is not None:
+        return _to_decide_beside(record.baseline, record, metric.turns_needed)
+    text = f"about {more_pairs(metric.turns_needed)}"
+    if rounds := _rounds_for(record, metric.turns_needed):
+        text += f": --rounds {rounds}, or --until-decided"
+    if metric.why and "conversations" in metric.why:
+        text += f" (the {metric.name} {reason_words(metric)})"
+    return text
+
+
+def _decisive(record: CheckRecord) -> MetricVerdict | None:
+    """Find the metric whose missing pairs would decide the whole.
+
+    If one is beyond its limit already, the whole is regressed as soon as that is shown. If none is,
+    all of them have to pass.
+    """
+    needing = [m for m in record.metrics if m.turns_needed is not None]
+    beyond = [m for m in needing if (m.difference or 0.0) >= m.limit]
+    if beyond:
+        return min(beyond, key=lambda m: m.turns_needed or 0)
+    return max(needing, key=lambda m: m.turns_needed or 0, default=None)
+
+
+def _rounds_for(record: CheckRecord, more: int) -> int | None:
+    """Count the rounds that would give this many more pairs; None if no round had any."""
+    if not record.rounds or not record.pairs:
+        return None
+    return record.rounds + math.ceil(more / (record.pairs / record.rounds))
+
+
+def _to_decide_beside(use: BaselineUse, record: CheckRecord, needed: int) -> str:
+    """Say whether a stored baseline has enough turns to decide, and how to get there."""
+    rounds = _rounds_for(record, needed)
+    if needed <= use.more_pairs and rounds:
+        return f"about {more_pairs(needed)}, which the baseline has: --rounds {rounds}"
+    if not record.pairs:
+        return "the rounds and phases that the baseline was saved with: none of its turns was met"
+    left = f"only {use.more_pairs}" if use.more_pairs else "none"
+    return (
+        f"about {more_pairs(needed)}, of which the baseline has {left}: a bigger one "
+        f"(--save with --rounds {rounds}), or the reference itself (--against)"
+    )
+
+
+def short_words(record: CheckRecord) -> str:
+    """Say what got worse, by how much and in which stage; else what did not get worse.
+
+    Return an empty text if nothing was compared, or the figures allow no verdict.
+    """
+    known = [m for m in record.metrics if m.difference is not None]
+    if record.verdict == "cannot_compare" or not known:
+        return ""
+    shown = [m for m in known if m.verdict == "regressed"]
+    shown = shown or [m for m in known if m.name == _TYPICAL] or known[:1]
+    text = "; ".join(map(_changed, shown))
+    stage = next((s for s in record.stages if s.name == record.moved_stage), None)
+    if stage is not None:
+        text += f". The stage that moved is {printable(stage.name)}: "
+        text += f"{signed_ms(stage.shift_ms)} ms in the typical pair"
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _changed(metric: MetricVerdict) -> str:
+    interval = interval_words(metric)
+    sure = f" (95 % interval {interval})" if interval else ""
+    subject = _SUBJECTS.get(metric.name, printable(metric.name))
+    if metric.unit == "ms" and metric.difference is not None:
+        than = "quicker" if metric.difference < 0 else "slower"
+        return f"{subject} is {words.ms(abs(metric.difference))} ms {than}{sure}"
+    return f"{subject} changed by {difference_words(metric)}{sure}"

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from turngap.cli.repository import FromTheFile, from_the_file, refused
+from turngap.cli.repository import FromTheFile, refused
 
 OUTPUT = "Output"
 
@@ -52,7 +52,7 @@ class Command(_PlainHelp, TyperCommand):
             InputError: the file cannot be used, or holds a value that its option does not take.
         """
         name = ctx.command_path.split(" ", 1)[-1]
-        ctx.default_map = from_the_file(name, ctx)
+        ctx.default_map = FromTheFile(name, ctx)
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as e:

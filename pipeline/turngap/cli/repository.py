@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +34,9 @@ class FromTheFile:
     The file is read when it is first asked, so that `--help` works beside a broken one.
     """
 
-    def __init__(self, command: str, ctx: Any, read: Callable[[], "Defaults | None"]) -> None:
+    def __init__(self, command: str, ctx: Any) -> None:
         self.command = command
         self._ctx = ctx
-        self._read = read
         self.defaults: Defaults | None = None
         self._values: dict[str, Any] | None = None
 
@@ -83,7 +81,9 @@ class FromTheFile:
 
     def _said(self) -> dict[str, Any]:
         if self._values is None:
-            self.defaults = self._read()
+            from turngap.defaults.file import read_defaults
+
+            self.defaults = read_defaults()
             said = {} if self.defaults is None else self.defaults.of(self.command)
             known = _PLACES if self.command not in CALLERS else tuple(said)
             self._values = {name: said[name] for name in known if name in said}
@@ -110,17 +110,6 @@ class FromTheFile:
     def _source(self, name: str) -> str:
         """Where a value came from, by name: typer may bring a click of its own."""
         return str(getattr(self._ctx.get_parameter_source(name), "name", ""))
-
-
-def from_the_file(command: str, ctx: Any) -> FromTheFile:
-    """Return the default map of a command."""
-
-    def read() -> "Defaults | None":
-        from turngap.defaults.file import read_defaults
-
-        return read_defaults()
-
-    return FromTheFile(command, ctx, read)
 
 
 def refused(error: Any, ctx: Any) -> InputError | None:

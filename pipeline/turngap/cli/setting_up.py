@@ -70,10 +70,7 @@ def init(
         for name in files:
             print_text(f"wrote {name}" if name in written else f"kept {name}, which was there")
     if chosen.is_elsewhere:
-        say(
-            "no workflow was written: the agent is on another machine. If CI can start your bot, "
-            "copy docs/github-actions.yml"
-        )
+        say("no workflow was written: the agent is on another machine")
     adapt = [name for name in written if name.endswith(WORKFLOW)]
     more = f'; then adapt the lines of {adapt[0]} that are marked "yours"' if adapt else ""
     say(f"next: is it fast enough? turngap check{more}")
@@ -100,9 +97,10 @@ def _chosen(
 
         load_stack(agent)
         return Chosen(agent, scenarios=scenarios)
-    bot = Bot(agent or "", start, takes_port="--port" in (start or ""))
     if agent is None and start is None:
         bot = _bot_here(folder, yes=yes)
+    else:
+        bot = Bot(agent or "", start, takes_port="--port" in (start or ""))
     endpoint = asyncio.run(reached(bot, dialect, headers, MonotonicClock(), say))
     say(f"{text_without_secrets(endpoint.url)} answers, and speaks {endpoint.spec().name}")
     command = bot.start or ""
@@ -127,11 +125,8 @@ def _bot_here(folder: Path, *, yes: bool) -> "Bot":
     if yes:
         return choices[names[0]]
     if not _can_ask():
-        raise InputError(
-            "init.nobody_to_ask",
-            f"found here: {'; '.join(names)}",
-            hint=f"{hint}; or turngap init --yes takes the first",
-        )
+        hint += "; or turngap init --yes takes the first"
+        raise InputError("init.nobody_to_ask", f"found here: {'; '.join(names)}", hint=hint)
     for number, name in enumerate(names, start=1):
         say(f"  {number}  {name}")
     number = typer.prompt("Which is your agent? A number", default=1, type=int, err=True)

@@ -4,8 +4,9 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -63,19 +64,15 @@ def require_no_secrets(chosen: Chosen) -> None:
         InputError: a setting has a secret in it.
     """
     settings = {"--agent": chosen.agent, "--start": chosen.start, "--dialect": chosen.dialect}
-    cleaned = [(name, text, text_without_secrets(text)) for name, text in settings.items()]
-    cleaned += [
-        ("--header", text, text_without_secrets(header_without_secret(text)))
-        for text in chosen.headers
-    ]
-    for name, text, clean in cleaned:
+    texts = [(name, text, text) for name, text in settings.items()]
+    texts += [("--header", text, header_without_secret(text)) for text in chosen.headers]
+    for name, text, masked in texts:
+        clean = text_without_secrets(masked)
         if clean.count(REMOVED) > text.count(REMOVED):
             raise InputError(
                 "init.secret",
-                f"{name} {clean!r}: what was removed here looks like a secret, and the file is "
-                "meant to be committed",
-                hint="write ${NAME} in its place, and set the environment variable NAME; a "
-                "command inherits the environment variables",
+                f"{name} {clean!r} had a secret in it, and the file is meant to be committed",
+                hint="write ${NAME} in its place, and set the environment variable NAME",
             )
 
 
@@ -127,15 +124,13 @@ def write(
 
 def _for_the_action(chosen: Chosen) -> dict[str, Any]:
     """Return the inputs of the action, and how the reader has to adapt `start` (`yours`)."""
+    words: dict[str, Any] = {"install": "", "options": "", "variables": (), "yours": ""}
     if "://" not in chosen.agent:
         extra = "embedded" if chosen.agent == "embedded" else "agent"
-        return {
+        return words | {
             "start": f'turngap serve --agent {shlex.quote(chosen.agent)} --port "{PORT}"',
             "url": f"ws://127.0.0.1:{PORT}/ws",
             "install": f'pip install --quiet "$GITHUB_WORKSPACE/.turngap-action[{extra}]"',
-            "options": "",
-            "variables": (),
-            "yours": "",
         }
     parts = urlsplit(chosen.agent)
     user, mark, _ = parts.netloc.rpartition("@")
@@ -145,10 +140,9 @@ def _for_the_action(chosen: Chosen) -> dict[str, Any]:
     if chosen.takes_port and chosen.start:
         start, yours = re.sub(r"\s--port[ =]\S+", "", start) + f' --port "{PORT}"', ""
     named = re.findall(r"\$\{([A-Za-z_]\w*)\}", " ".join((chosen.agent, *chosen.headers)))
-    return {
+    return words | {
         "start": start,
         "url": urlunsplit(parts._replace(netloc=f"{user}{mark}{host}:{PORT}")),
-        "install": "",
         "options": " ".join(f"--header {shlex.quote(each)}" for each in chosen.headers),
         "variables": tuple(dict.fromkeys(named)),
         "yours": yours,
@@ -168,10 +162,7 @@ def _environment() -> Environment:
         autoescape=False,
     )
     # A TOML text is one of JSON but for DEL. YAML's in double quotes takes what JSON escapes.
-    environment.filters |= {"toml": lambda value: _json(value).replace("\x7f", "\\u007f")}
-    environment.filters |= {"json": _json}
+    as_json = partial(json.dumps, ensure_ascii=False)
+    environment.filters["json"] = as_json
+    environment.filters["toml"] = lambda value: as_json(value).replace("\x7f", "\\u007f")
     return environment
-
-
-def _json(value: str | Sequence[str]) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -115,8 +115,9 @@ async def reached(
             # The log is gone when the error is read; its end is in the message.
             hint = _BY_HAND if str(log) in e.hint or "No module named" in e.message else e.hint
             raise AgentError(e.kind, e.message, hint=hint) from e
-        errors: dict[str, AgentError] = {}
-        for url in [each for one in urls for each in _with_paths(one, bot.paths)]:
+        errors: list[AgentError] = []
+        tried = [each for one in urls for each in _with_paths(one, bot.paths)]
+        for url in tried:
             on_step(f"trying {url}")
             try:
                 endpoint = await identify(Endpoint(url, dialect, headers), clock)
@@ -124,15 +125,13 @@ async def reached(
                 async with endpoint.open(clock) as line:
                     return replace(endpoint, dialect=endpoint.dialect or line.dialect)
             except AgentError as e:
-                errors[url] = e
-    first = next(iter(errors.values()))
+                errors.append(e)
     if len(errors) == 1:
-        raise first
-    tried = "\n".join(f"  {url}: {error.message}" for url, error in errors.items())
+        raise errors[0]
     raise AgentError(
         "init.no_agent",
-        f"no agent answered at any path that was tried:\n{tried}",
-        hint=first.hint or "give its whole URL: turngap init --agent ws://HOST:PORT/PATH",
+        f"no agent answered at {', '.join(tried)}: {errors[0].message}",
+        hint=errors[0].hint or "give its whole URL: turngap init --agent ws://HOST:PORT/PATH",
     )
 
 

@@ -184,8 +184,26 @@ def create(which: str, settings: Any, clock: Clock) -> "CombinedLLMService":
     return kinds[which](settings=settings, clock=clock)
 
 
-def _spec(name: str, settings_type: type[CombinedSettings], notes: str) -> BackendSpec:
-    return BackendSpec(
+_KINDS: dict[str, tuple[type[CombinedSettings], str]] = {
+    "race": (
+        RaceSettings,
+        "Asks a fast and a full model; the full one wins if its first token is there in time.",
+    ),
+    "route": (
+        RouteSettings,
+        "Easy turns to a fast model, hard ones to a full one if there is time for it.",
+    ),
+    "opener": (
+        OpenerSettings,
+        "A fast model speaks the first clause; a full one goes on from it, and may correct it.",
+    ),
+    "best-of": (
+        BestOfSettings,
+        "Asks several models at once, and gives the majority's answer when the time is up.",
+    ),
+}
+SPECS = tuple(
+    BackendSpec(
         name=name,
         kind="llm",
         settings_type=settings_type,
@@ -198,27 +216,5 @@ def _spec(name: str, settings_type: type[CombinedSettings], notes: str) -> Backe
         combines=True,
         judges=False,
     )
-
-
-SPECS = (
-    _spec(
-        "race",
-        RaceSettings,
-        "Asks a fast and a full model; the full one wins if its first token is there in time.",
-    ),
-    _spec(
-        "route",
-        RouteSettings,
-        "Easy turns to a fast model, hard ones to a full one if there is time for it.",
-    ),
-    _spec(
-        "opener",
-        OpenerSettings,
-        "A fast model speaks the first clause; a full one goes on from it, and may correct it.",
-    ),
-    _spec(
-        "best-of",
-        BestOfSettings,
-        "Asks several models at once, and gives the majority's answer when the time is up.",
-    ),
+    for name, (settings_type, notes) in _KINDS.items()
 )

@@ -55,7 +55,10 @@ class OpenerLLMService(PairLLMService[OpenerSettings]):
         if fast.failed is not None:
             self._fell_back(fast)
         self._opened = (opening, self._clock.now_ns()) if opening else None
-        full = anew or await self._ask(self._full, self._begun(context))
+        if opening:
+            said = {"role": "assistant", "content": opening}
+            context = self._reminded(with_messages(context, said))
+        full = anew or await self._ask(self._full, context)
         await full.ready.wait()
         if not full.answers:
             # The fast model can go on from its own opening, with what it had begun to say.
@@ -109,13 +112,6 @@ class OpenerLLMService(PairLLMService[OpenerSettings]):
         except PartFailedError:
             pass
         return text.strip(), ""
-
-    def _begun(self, context: LLMContext) -> LLMContext:
-        """Return the conversation with the opening, as said."""
-        if self._opened is None:
-            return context
-        said: Any = {"role": "assistant", "content": self._opened[0]}
-        return self._reminded(with_messages(context, said))
 
     def _reminded(self, context: LLMContext) -> LLMContext:
         """Return the conversation with the instruction to go on from the opening, if any."""

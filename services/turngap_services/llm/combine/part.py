@@ -258,13 +258,10 @@ class Part:
 
     async def cancel(self) -> None:
         """Drop the running request, if there is one; return when its service has let go of it."""
-        if self._ask is None:
-            return
-        if self._ask.over:
-            await self._settled.wait()
-            return
-        await self._drop()
-        self._ask.end()
+        if self._ask is not None and not self._ask.over:
+            await self._drop()
+            self._ask.end()
+        await self._settled.wait()
 
     async def _drop(self) -> None:
         if self._settled.is_set():

@@ -3,7 +3,6 @@
 import asyncio
 import io
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from turngap.compare.figures import Side
 from turngap.compare.files import (
     comparison_json,
     read_comparison,
-    write_reports,
 )
 from turngap.compare.play import ComparePlan, compare, parse_price
 from turngap.compare.record import COMPARISON_FILE, ComparisonRecord, CrossingRecord
@@ -33,7 +31,7 @@ from turngap.play.plan import Progress
 from turngap.play.target import AgentChoice, Target
 from turngap.report import markdown as markdown_writer
 from turngap.report import page as page_writer
-from turngap.report.charts import BOX, LABEL_PX
+from turngap.report.charts import BOX
 from turngap.scenario.library import load_scenarios, scenario_paths
 from turngap.store.documents import find_folder
 
@@ -116,66 +114,6 @@ async def test_backends_take_turns_and_what_they_did_is_stored(tmp_path: Path, a
     assert (in_time.leader, in_time.follower, in_time.turns) == ("quick", "good", 2)  # 9/4 > 3/2
 
 
-async def test_it_is_shown_on_any_width_as_markdown_and_as_json(tmp_path: Path, agents: Answering):
-    record, folder, _ = await compare(plan(tmp_path))
-    for width in (20, 60, 100, 200):
-        assert all(len(line) <= max(width, 40) for line in shown(record, width).splitlines())
-    text = shown(record, 300)
-    for expected in (
-        "67 % (21 % to 94 %) of 21 (3 different)",
-        "100 % (44 % to 100 %)",  # of three recorded turns, however often
-        "398 ms",
-        # Of three recorded turns no interval leaves out 0: nothing is said of long tasks.
-        "No answer: good (simulated) is ahead (gap p50 398 ms, 100 % right), but n = 3 is too "
-        "small to tell it from quick (simulated).",
-        "too few turns to say",
-    ):
-        assert expected in text
-    assert "overtakes" not in text
-    assert "100 h" not in text
-    assert "153 ms" in text
-    assert "first token, tokens/s and window tokens: of 14 of 21 turns" in text
-    page = markdown(record)
-    assert "| 153 ms | 64 | 8 |" in page
-    head = page.split("| backend |")[1].splitlines()[0]
-    # What decides stands where a narrow page still shows it.
-    assert head.startswith(
-        " turns | gap p50 | p95 | cut-ins | hit rate | right answers | $/1000 turns"
-    )
-    for name in ("good", "quick"):
-        assert page.count(f"\n| {name} (simulated) |") == 1
-    assert "| 10 |" in page
-    assert "n = 3 is too small" in page
-    write_reports(record, folder)
-    assert (folder / "compare.md").read_text("utf-8") == page
-    document = json.loads(json.dumps(comparison_json(record, folder), allow_nan=False))
-    assert document["valid"] is True
-    for entry in document["backends"]:
-        assert {"gap_ms", "hit_rate", "correct", "price", "name"} <= set(entry)
-        assert entry["hit_rate"] == 1.0
-        assert (entry["name"], entry["simulated"]) in {("good", True), ("quick", True)}
-
-
-async def test_the_page_shows_each_backend_and_tasks_as_far_as_the_figures_bear_them_out(
-    tmp_path: Path, agents: Answering
-):
-    record, folder, _ = await compare(plan(tmp_path))
-    html = write_reports(record, folder).read_text("utf-8")
-    page = Page(html)
-    page.assert_safe()
-    page.assert_accessible()
-    assert len(page.all("circle")) == 2
-    # Of three recorded turns, all right, tasks of two turns can be told of; of two right, of one.
-    charts = tasks(record)
-    assert [chart.title.split(": ")[1].split()[0] for chart in charts] == ["time", "price"]
-    for chart in charts:
-        assert [key.name for key in chart.legend] == ["A good"]
-        assert len(pieces(chart.paths[0].d)) == 2
-        assert chart.rules == []
-    assert "A good (simulated): gap 398 ms" in page.text
-    assert "$0.75 per 1000" in page.text
-
-
 async def test_one_overtakes_the_other_where_enough_turns_say_so(agents: Answering):
     right = [made_turn("right").model_copy(update={"turn": i}) for i in range(1, 81)]
     wrong = {"answer": WRONG, "events": agents.turn("quick", "x", 1, 1, 0).events}
@@ -190,44 +128,6 @@ async def test_one_overtakes_the_other_where_enough_turns_say_so(agents: Answeri
     said = words_of(in_time)
     assert said.startswith("in time, good is ahead of quick from a task of 1 turn on")
     assert said in shown(record, 250)
-
-
-async def test_differences_over_the_same_turns_are_shown_everywhere(
-    tmp_path: Path, agents: Answering
-):
-    record, folder, _ = await compare(plan(tmp_path))
-    (found,) = record.pairs
-    assert (found.right_n, found.only_one, found.only_other) == (21, 7, 0)
-    assert (found.right_recorded, found.gap_n, found.gap_recorded) == (3, 21, 3)
-    page = Page(write_reports(record, folder).read_text("utf-8")).text
-    for said in (
-        "good (simulated) less quick (simulated): gap +0 ms (95 % interval ? to ?) in the median, "
-        "n = 21 turns "
-        "(3 different); cut-ins +0 points (95 % interval ",
-        "; right answers +33 points (95 % interval -29 to +79), n = 21 turns "
-        "(3 different), it alone right in 7, the other alone in 0; in the typical turn the caller "
-        "itself may have added 0.4 ms to the gap of good (simulated) and 0.4 ms to that of quick "
-        "(simulated), which the intervals allow for",
-    ):
-        assert said in shown(record, 600)
-        assert said in markdown(record)
-        assert said in page
-    assert "67 % (21 % to 94 %), 3.0 s" in shown(record, 300)  # a task of one turn
-
-
-def test_labels_do_not_lie_on_one_another_nor_outside():
-    turns = [made_turn("right").model_copy(update={"turn": i}) for i in range(1, 8)]
-    for verdicts in (turns, [t.model_copy(update={"answer": WRONG}) for t in turns]):
-        record = make_comparison([Side(f"{n}", verdicts, None) for n in range(8)])
-        chart = speed(record)
-        assert chart is not None
-        places = sorted(label.y for label in chart.labels)
-        assert len(places) == 8
-        assert all(b - a >= LABEL_PX - 1e-9 for a, b in pairwise(places))
-        assert places[0] >= 0
-        assert places[-1] <= HEIGHT_PX
-        # Nobody overtakes anybody, so that no line says so.
-        assert all(chart.rules == [] for chart in tasks(record))
 
 
 def test_drawings_stay_in_their_frames_whatever_the_figures():
@@ -319,53 +219,6 @@ def test_an_interruption_leaves_runs_that_say_so(
     assert [b.turns for b in record.backends] == [3, 3]
     assert record.failure == "interrupted by the user"
     assert record.pairs[0].right_n == 3
-
-
-def test_whoever_interrupts_is_told_how_to_see_what_was_played(
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    agents: Answering,
-    monkeypatch: pytest.MonkeyPatch,
-):
-    played = agents.play
-    patience = 2
-
-    async def interrupted(*where: Any, **how: Any) -> None:
-        if len(agents.played) == patience:
-            raise KeyboardInterrupt
-        await played(*where, **how)
-
-    monkeypatch.setattr(agents, "play", interrupted)
-    done = turngap_here(capsys, "compare", "--out", tmp_path, "--rounds", "2", *TWO)
-    (folder,) = tmp_path.iterdir()
-    assert done.code == 130
-    assert f"turngap report {folder}" in done.err
-    shown_again = turngap_here(capsys, "report", folder)
-    assert "ended early: interrupted by the user" in shown_again.out
-
-
-async def test_turns_that_failed_are_said_and_so_is_who_stood_in(
-    tmp_path: Path, agents: Answering, monkeypatch: pytest.MonkeyPatch
-):
-    made = agents.turn
-
-    def failing(url: str, scenario: str, number: int, repeat: int, phase: int) -> Turn:
-        turn = made(url, scenario, number, repeat, phase)
-        if url == "quick" and number == 1:
-            return turn.model_copy(update={"outcome": "error", "error": "connection refused"})
-        if url == "good" and number == 2:
-            return turn.model_copy(update={"counts": {**turn.counts, "combined_fell_back": 1.0}})
-        return turn
-
-    monkeypatch.setattr(agents, "turn", failing)
-    record, *_ = await compare(plan(tmp_path))
-    good, quick = record.backends
-    assert (quick.failed, quick.first_failure, quick.fell_back) == (7, "connection refused", 0)
-    assert (good.failed, good.fell_back) == (0, 7)
-    for text in (shown(record, 250), markdown(record), Page(render(record)).text):
-        assert "7 of 21 turns error" in text
-        assert "the agent failed in 7 of 21 turns, first: connection refused" in text
-        assert "a part failed in 7 of 21 turns, and another answered" in text
 
 
 def test_a_backend_that_failed_in_some_turns_is_an_exit_of_its_own(

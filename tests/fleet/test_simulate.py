@@ -13,7 +13,6 @@ from html_page import Page
 from made_records import make_record, make_turn
 
 from turngap.core.errors import ExitCode, InputError
-from turngap.fleet.charts import HEIGHT_PX, charts
 from turngap.fleet.record import SIMULATION_FILE, AgentCpu, SimulationRecord
 from turngap.fleet.report import read_simulation, render, simulation_block
 from turngap.store.writer import RunWriter
@@ -193,16 +192,6 @@ def test_the_search_names_what_is_held(capsys: pytest.CaptureFixture[str], tmp_p
     by_calls = {load["calls"]: load for load in document["loads"]}
     assert by_calls[held]["holds"] is True
     assert by_calls[not_held]["holds"] is not True
-
-
-def test_not_one_call_is_said_with_the_reason(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    done = turngap_here(capsys, "simulate", *QUICK, "--budget-ms", "340", "--out", tmp_path)
-    assert done.code == 0
-    assert "not one call: at 1 at once 0.0 % of turns are within 340 ms" in " ".join(
-        done.out.split()
-    )
 
 
 @pytest.mark.parametrize(
@@ -446,18 +435,6 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> SimulationRecord:
     return run_simulation(plan)[0]
 
 
-def test_the_page_is_safe_accessible_and_says_that_it_is_simulated(
-    searched: SimulationRecord,
-) -> None:
-    page = Page(render(searched))
-    page.assert_safe()
-    page.assert_accessible()
-    assert "simulated: nothing here was measured on this hardware" in page.text
-    assert "calls at once" in page.text
-    assert len(page.all("circle")) == 4 * len(searched.loads)
-    assert len([s for s in page.all("svg") if s.get("role") == "img"]) == 3
-
-
 def test_what_a_record_names_is_text_in_the_page(searched: SimulationRecord) -> None:
     evil = "<script>alert(1)</script>"
     work = searched.workload.model_copy(update={"runs": (evil,)})
@@ -465,29 +442,6 @@ def test_what_a_record_names_is_text_in_the_page(searched: SimulationRecord) -> 
     page = Page(render(searched.model_copy(update={"workload": work, "pools": (pool,)})))
     page.assert_safe()
     assert "<script>alert(1)</script>" in page.text
-
-
-def test_drawings_stay_inside_and_run_with_the_load(searched: SimulationRecord) -> None:
-    drawn = charts(searched)
-    assert [chart.title for chart in drawn] == [
-        "Turns answered in time",
-        "Turn gap, p50 and p95",
-        "Accelerator-hours for 1000 turns",
-    ]
-    for chart in drawn:
-        n = len(searched.loads)
-        for first in range(0, len(chart.dots), n):  # a curve after the other
-            places = [dot.x for dot in chart.dots[first : first + n]]
-            assert places == sorted(places)
-        assert all(0 <= dot.x <= 100 and 0 <= dot.y <= HEIGHT_PX for dot in chart.dots)
-        assert all(0 <= mark.at <= 100 for mark in chart.x_ticks)
-        assert all(-0.01 <= mark.at <= HEIGHT_PX + 0.01 for mark in chart.y_ticks)
-        assert 2 <= len(chart.x_ticks) <= 7
-
-
-def test_one_load_can_be_drawn_too(searched: SimulationRecord) -> None:
-    one = searched.model_copy(update={"loads": searched.loads[:1], "capacity": None})
-    Page(render(one)).assert_accessible()
 
 
 @pytest.mark.parametrize("width", [80, 100, 140])

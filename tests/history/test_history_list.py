@@ -2,7 +2,6 @@
 
 import csv
 import re
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -113,97 +112,10 @@ def test_texts_of_others_cannot_command_a_terminal(tmp_path):
     str(list_json(found)).encode()
 
 
-def test_no_column_goes_without_a_word():
-    agents = {"agent": "embedded"}, {"agent": "ws://127.0.0.1:8765/ws"}
-    rows = [
-        entry(f"runs/20261120T152803Z-embedded-{n}", commit=f"7ae7a1d{n}", label=f"l{n}", **agent)
-        for n, agent in enumerate(agents)
-    ]
-    wide = list_block(rows, 140).plain
-    assert "All 2 have in common: kind replay." in wide
-    assert "7ae7a1d1" in wide
-    assert "No room" not in wide
-    narrow = list_block(rows, 80).plain
-    assert "No room at this width: agent, commit" in narrow
-    assert "7ae7a1d1" not in narrow
-    assert "75 %" in narrow
-    assert narrow.splitlines()[-1].endswith(" l1")
-
-
-def test_what_all_rows_have_in_common_is_said_once():
-    rows = [entry(f"runs/{n}", agent="embedded", commit="7ae7a1d") for n in range(3)]
-    shown = list_block(rows, 80).plain
-    assert "All 3 have in common: kind replay, agent embedded, commit 7ae7a1d." in shown
-    assert shown.count("7ae7a1d") == 1
-    rows = [entry("runs/1", commit=None, label="a"), entry("runs/2", commit=None, label="b")]
-    assert "agent unknown, commit unknown." in list_block(rows, 80).plain
-    one = list_block(rows[:1], 80).plain
-    assert "in common" not in one
-
-
-def test_labels_have_the_room_that_other_columns_leave():
-    label = "before the change of the endpointing"
-    rows = [entry(f"runs/20261120T152803Z-embedded-{n}", label=f"{label}, {n}") for n in range(2)]
-    narrow, wide = list_block(rows, 80).plain, list_block(rows, 120).plain
-    assert max(map(len, narrow.splitlines())) <= 80
-    assert "before the…" not in narrow
-    assert "…" in narrow
-    assert f"{label}, 1" in wide
-
-
-def test_a_reason_takes_one_line_and_stands_whole_in_the_json():
-    why = " ".join(f"word{n}" for n in range(40))
-    bad = [entry(f"runs/{n}", valid=False, why=(why, "and what follows")) for n in range(3)]
-    rows = [*bad, entry("runs/" + "x" * 90, valid=False, why=("short",)), entry("runs/ok")]
-    lines = list_block(rows, 60).plain.splitlines()
-    below = lines[lines.index("Why they cannot be used; --json cuts none:") + 1 :]
-    assert [line.split()[0] for line in below] == ["0", "1", "2", "x" * 29 + "…"]
-    assert all("word1" in line and line.endswith("…") for line in below[:3])
-    assert below[3].endswith("  short")
-    assert list_json(rows)["runs"][0]["why"] == [why, "and what follows"]
-
-
-def test_of_a_command_that_ended_the_last_line_of_its_traceback_is_told(tmp_path):
-    log = "\n    Traceback\n      File 'bot.py', line 5\n    ModuleNotFoundError: No module 'x'"
-    stored(tmp_path, failure=f"'python bot.py': the agent did not start (exit code 1): {log}")
-    stored(tmp_path, failure="the agent ended: \n    usage: bot.py\n    error: no port")
-    found = entries([tmp_path])
-    assert {each.why[0] for each in found} == {
-        "ModuleNotFoundError: No module 'x'",
-        "the agent ended: error: no port",
-    }
-
-
-def test_columns_without_a_figure_give_way_to_the_others():
-    rows = [entry(f"runs/20261120T152803Z-remote-{n}", commit=f"7ae7a1d{n}") for n in range(2)]
-    shown = list_block(rows, 80).plain
-    assert "Not known of any: p95." in " ".join(shown.split())
-    assert "7ae7a1d1" in shown
-    known = [entry("runs/1"), replace(entry("runs/2"), gap_ms={"p50": 400.0, "p95": 700.0})]
-    assert "700" in list_block(known, 80).plain
-
-
-def test_only_kinds_that_are_listed_are_explained():
-    assert "check" not in list_block([entry()], 80).plain
-    shown = " ".join(list_block([entry(kind="check")], 200).plain.split())
-    assert "of a check are its candidate's" in shown
-
-
 def test_cut_ins_and_the_hit_rate_stand_side_by_side(tmp_path):
     stored(tmp_path, [make_turn(), make_turn(turn=2, marks_ms={"agent_onset": -40.0})])
     (found,) = entries([tmp_path])
     assert (found.hit_rate, found.cut_ins) == (0.5, 1)
-
-
-def test_labels_that_begin_alike_are_not_in_common():
-    rows = [entry("runs/1", label="before the change"), entry("runs/2", label="before the merge")]
-    shown = list_block(rows, 80).plain
-    assert "in common: kind replay, agent unknown" in shown
-    assert "before the change" in shown
-    assert "before the merge" in shown
-    long = "after the change of the endpointing"
-    same = [entry(f"runs/{n}", label=long) for n in range(2)]
-    assert f"in common: label {long}, kind" in " ".join(list_block(same, 80).plain.split())
 
 
 def test_the_page_links_each_row_to_its_own_page(tmp_path, capsys):

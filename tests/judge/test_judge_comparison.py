@@ -11,7 +11,7 @@ from made_records import make_turn
 
 from turngap.compare.files import MARKDOWN_FILE, read_comparison
 from turngap.core.results import AnswerRecord, Turn
-from turngap.store.runs import read_run, rewritten
+from turngap.store.runs import read_run
 
 Capsys = pytest.CaptureFixture[str]
 GOOD, QUICK = "sim:full", "sim:distilled"
@@ -100,36 +100,6 @@ def test_a_stored_comparison_is_judged_and_printed_again(capsys: Capsys, tmp_pat
     for page in (MARKDOWN_FILE, "report.html"):
         assert "right by judge openai m" in Path(folder, page).read_text("utf-8")
     assert " ".join(turngap_here(capsys, "report", folder).out.split()) in text
-
-
-def test_a_judge_that_was_told_a_recognisers_words_says_of_how_many(
-    capsys: Capsys, tmp_path: Path
-) -> None:
-    folder = Path(compared(capsys, tmp_path, "--json").document()["path"])
-    (quick,) = (b for b in read_comparison(folder).backends if b.name == QUICK)
-    run = read_run(folder / quick.run)
-    words = AnswerRecord(verdict="right", heard="It may.", source="transcribed")
-    turns = tuple(turn.model_copy(update={"transcribed": words}) for turn in run.turns[:2])
-    rewritten(run, run.record, (*turns, *run.turns[2:]))
-    with serving(judge()) as server:
-        asked = ("judge", folder, "--llm", model(server), "--scenarios", SCENARIOS)
-        document = turngap_here(capsys, *asked, "--json").document()
-    told = {backend["name"]: backend["judged"]["transcribed"] for backend in document["backends"]}
-    assert told == {GOOD: 0, QUICK: 2}
-    page = (folder / MARKDOWN_FILE).read_text("utf-8")
-    assert "of 2 it was told a recogniser's words" in page
-
-
-def test_a_judge_that_gave_no_verdict_is_not_right_and_says_why(
-    capsys: Capsys, tmp_path: Path
-) -> None:
-    with serving(judge("maybe")) as server:
-        done = compared(capsys, tmp_path, "--judge", model(server))
-    assert done.code == 0
-    text = " ".join(done.out.split())
-    assert "right by judge openai m – –" in text
-    assert "sim:full (simulated): no turn has a verdict of both; 3 not judged by it" in text
-    assert "3 not judged by it (no verdict in the judge's answer: maybe)" in text
 
 
 def test_a_judge_out_of_reach_leaves_the_comparison_and_says_how_to_ask_again(

@@ -340,30 +340,6 @@ async def test_who_stops_before_the_microphone_is_allowed_leaves_it_off(browser:
         assert t.tab.problems == []
 
 
-async def test_of_two_microphones_that_are_asked_for_the_last_is_heard(browser: Browser) -> None:
-    async with talk(browser, SESSION, script=ASKED) as t:
-        await t.page.click("#talk")
-        await t.page.wait_for_function("() => answers.length === 1")
-        await t.page.check("#speakers")
-        await t.page.wait_for_function("() => answers.length === 2")
-        await t.page.evaluate("answers[1]()")
-        await t.page.wait_for_function("() => streams.length === 1")
-        await t.page.evaluate("answers[0]()")
-        await t.tab.state("connected")
-        await t.page.wait_for_function(f"() => {ENDED}.join() === 'live,ended'")
-        assert await t.page.is_visible("#mute")
-
-
-async def test_a_double_click_starts_once(browser: Browser) -> None:
-    async with talk(browser, SESSION) as t:
-        await t.page.evaluate("""() => {
-          document.getElementById("talk").click();
-          document.getElementById("talk").click();
-        }""")
-        await t.tab.state("connected")
-        assert await t.page.inner_text("#notice") == ""
-
-
 async def test_a_microphone_that_is_pulled_out_is_told(browser: Browser) -> None:
     script = """
       const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
@@ -387,22 +363,6 @@ async def test_a_page_from_another_machine_without_https_says_how_to_get_a_micro
         assert await tab.page.inner_text("#state") == "not connected"
         # Chromium's own word on such a page; nothing of ours.
         assert [p for p in tab.problems if "Cross-Origin-Opener-Policy" not in p] == []
-
-
-async def test_an_audio_device_of_another_rate_is_taken_as_it_is(browser: Browser) -> None:
-    script = """
-      const Context = window.AudioContext;
-      window.AudioContext = class extends Context {
-        constructor(options) { super({ ...options, sampleRate: 44100 }); }
-      };
-    """
-    async with talk(browser, SESSION, script=script) as t:
-        await t.tab.start()
-        while len(t.agent.audio) < 20:
-            await t.page.wait_for_timeout(50)
-        samples = [len(frame.audio) // 2 for frame in t.agent.audio[1:20]]
-        assert {frame.sample_rate for frame in t.agent.audio} == {16_000}
-        assert sum(samples) / len(samples) == pytest.approx(320, abs=1)
 
 
 async def test_loudspeakers_switch_the_echo_cancelling_on(browser: Browser) -> None:
@@ -456,70 +416,6 @@ async def test_saving_and_downloading(browser: Browser) -> None:
         await t.server.__aexit__()
         await t.page.press("#name", "Enter")
         await t.tab.text("#saved", lambda text: "Nothing answers" in text)
-
-
-async def test_a_plain_bot_is_talked_to_without_what_it_lacks(browser: Browser) -> None:
-    async with talk(browser) as t:
-        await t.tab.start()
-        for hidden in ("#models", "#typing", "#save"):
-            assert not await t.page.is_visible(hidden)
-
-
-async def test_it_can_be_used_with_the_keyboard_alone(browser: Browser) -> None:
-    async with talk(browser, SESSION, MODELS) as t:
-        await t.page.keyboard.press("Tab")
-        assert await t.page.evaluate("document.activeElement.id") == "talk"
-        await t.page.keyboard.press("Enter")
-        await t.tab.state("connected")
-        await typed(t, "hello")
-        await typed(t, "hello?")
-        await t.page.focus("#talk")
-        reached: list[str] = []
-        for _ in range(12):
-            await t.page.keyboard.press("Tab")
-            reached.append(await t.page.evaluate("document.activeElement.id"))
-        wanted = ["mute", "llm", "speakers", "calibrate", "text", "name", "run"]
-        assert [name for name in dict.fromkeys(reached) if name in wanted] == wanted
-        await t.page.focus("#mute")
-        await t.page.keyboard.press("Space")
-        assert await t.page.get_attribute("#mute", "aria-pressed") == "true"
-
-
-async def test_everything_has_a_name_for_a_screen_reader(browser: Browser) -> None:
-    async with talk(browser, SESSION, MODELS) as t:
-        await t.tab.start()
-        await typed(t, "hello")
-        await t.tab.text("#turns", lambda text: "hello" in text)
-        nameless = await t.page.evaluate("""() => [
-          ...[...document.querySelectorAll("input, select, meter")].filter((e) => !e.labels.length),
-          ...[...document.querySelectorAll("button, a")].filter((e) => !e.textContent.trim()),
-          ...[...document.querySelectorAll("svg")].filter((e) => !e.getAttribute("aria-label")),
-          ...[...document.querySelectorAll("summary")].filter((e) => !e.ariaLabel),
-          ...[...document.querySelectorAll("section")].filter(
-            (e) => !e.ariaLabel && !e.querySelector("h2")),
-        ].map((e) => e.outerHTML)""")
-        assert nameless == []
-        assert await t.page.get_attribute("html", "lang") == "en"
-
-
-async def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser) -> None:
-    async with talk(browser, SESSION, MODELS, viewport={"width": 360, "height": 740}) as t:
-        await t.tab.start()
-        await typed(t, "a" * 300)
-        await t.tab.text("#turns", lambda text: "aaa" in text)
-        wide = await t.page.evaluate("document.documentElement.scrollWidth")
-        assert wide <= 360
-
-
-async def test_a_finished_turn_is_told_to_a_screen_reader(browser: Browser) -> None:
-    async with talk(browser, SESSION) as t:
-        await t.tab.start()
-        await typed(t, "hello")
-        await typed(t, "hello?")
-        spoken = "Turn 1: abandoned, you did not wait for a reply"
-        await t.page.wait_for_function(
-            "(said) => document.getElementById('spoken').textContent === said", arg=spoken
-        )
 
 
 async def test_a_turn_shows_the_stages_that_the_server_judged(browser: Browser) -> None:

@@ -6,9 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from html_page import Page
 from made_loads import (
-    SEARCH,
     hard_cases,
     load_turns,
     make_load,
@@ -24,7 +22,6 @@ from turngap.load.export import STEPS_CSV, TURNS_CSV, load_json, write_reports
 from turngap.load.record import LoadRecord
 from turngap.load.report import load_block, load_report, load_svg
 from turngap.report import page
-from turngap.report.charts import Chart
 
 CASES = hard_cases()
 EVIL = "\x1b[2J</script>\u202e\n::error::no"
@@ -69,28 +66,6 @@ def test_a_certificate_below_a_void_step_stands_and_says_what_is_not_known() -> 
     assert words.verdict(record).text == "✓ 8 SESSIONS CERTIFIED"
     assert "9 sessions: not known of the agent" in printed(record, 200)
     assert load_json(record, Path("runs/x"))["valid"] is True
-
-
-def test_a_level_that_was_not_held_in_calls_is_named() -> None:
-    assert caveats.off_level_words(CASES["search"]) == ""
-    short = make_load([make_step(6, at_once=(4.1, 6)), make_step(8, confirms=True)])
-    assert caveats.off_level_words(short) == ""  # the certified one is what counts
-    short = make_load([make_step(8, confirms=True, at_once=(7.1, 8))])
-    assert "at 8 sessions only 7.1 calls ran at once in the mean, 8 at most" in printed(short, 200)
-    long = make_load([make_step(8, confirms=True, at_once=(8.9, 12))])
-    assert "at 8 sessions 8.9 calls ran at once in the mean, 12 at most" in printed(long, 200)
-    assert "overlapped" in printed(long, 200)
-    for held in (7.3, 8.7):
-        near = make_load([make_step(8, confirms=True, at_once=(held, 10))])
-        assert caveats.off_level_words(near) == ""
-
-
-def test_a_killed_test_is_not_complete() -> None:
-    killed = make_load(SEARCH[:3], capacity=None, ended="", finished_utc=None)
-    assert words.verdict(killed).text == "? BROKEN OFF"
-    text = " ".join(printed(killed).split())
-    assert "broke off: it ended in step 4 without saying why" in text
-    assert "broke off" not in printed(CASES["search"])
 
 
 def test_a_void_step_that_was_to_explore_is_no_headline() -> None:
@@ -151,38 +126,6 @@ def test_drawings_mark_the_certified_level_and_the_knee() -> None:
 @pytest.mark.parametrize("case", ["one-step", "rate", "nothing", "nothing-played", "all-void"])
 def test_fewer_than_two_levels_are_no_curve(case: str) -> None:
     assert charts(CASES[case]) == ()
-
-
-def test_every_gap_that_is_known_is_on_the_scale() -> None:
-    def gap_chart(p95: float | None) -> Chart:
-        slow = {
-            "p50": Percentile(2500.0),
-            "p95": Percentile(p95, why_none="missed" if p95 is None else None),
-        }
-        return charts(make_load([make_step(1), make_step(2), make_step(4, gap_ms=slow)]))[1]
-
-    known = gap_chart(9000.0)
-    assert "logarithmic" in known.note
-    assert "edge" not in known.note
-    assert min(dot.y for dot in known.dots) > 0
-    assert len({dot.y for dot in known.dots}) == 6
-    endless = gap_chart(None)
-    assert "1 at the upper edge: too many turns were missed" in endless.note
-    assert "logarithmic" not in charts(make_load([make_step(1), make_step(2)]))[1].note
-
-
-def test_a_rate_is_shown_as_asked_and_as_drawn() -> None:
-    step = make_step(None, 20, 0, offered_per_s=5 / 30, seconds=30.0)
-    record = make_load([step], mode="rate", arrivals="poisson", capacity=None,
-                       settings={"calls_per_s": 0.2})  # fmt: skip
-    assert words.answer(record).startswith("12/min asked; 5 calls in 30 s drawn (")
-    assert "10/min" in printed(record, 80)
-
-
-def test_the_page_says_what_ci_asked_for() -> None:
-    for asked, found in ((8, "certified"), (10, "not sure")):
-        record = make_load(settings={"min_sessions": asked})
-        assert f"{asked} sessions or more: {found}" in Page(page.render(load_report(record))).text
 
 
 # --- files ------------------------------------------------------------------------------------

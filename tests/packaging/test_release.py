@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import release
-from release import LINK, addressed, unprepared, version
+from release import unprepared, version
 from ruamel.yaml import YAML
 
 import turngap
@@ -138,59 +138,4 @@ def test_two_builds_that_differ_are_refused(
 # --- links ------------------------------------------------------------------------------------
 
 
-def test_links_and_pictures_of_the_readme_work_on_a_packages_page() -> None:
-    text = "![A](docs/a.svg) [B](b.md#c) [D](#d) [E](https://example.org/) URL-OF-THIS-REPOSITORY"
-    assert addressed(text, REPOSITORY, "v1.2.3").split() == [
-        f"![A]({REPOSITORY}/raw/v1.2.3/docs/a.svg)",
-        f"[B]({REPOSITORY}/blob/v1.2.3/b.md#c)",
-        "[D](#d)",
-        "[E](https://example.org/)",
-        REPOSITORY,
-    ]
-
-
-def test_links_and_pictures_in_html_do_too() -> None:
-    text = """<a href="a.md">A</a> <img alt="b" src='docs/b.svg'> <a href="https://c.org">C</a>"""
-    assert addressed(text, REPOSITORY, "v1.2.3") == (
-        f"""<a href="{REPOSITORY}/blob/v1.2.3/a.md">A</a> """
-        f"""<img alt="b" src='{REPOSITORY}/raw/v1.2.3/docs/b.svg'> <a href="https://c.org">C</a>"""
-    )
-
-
-def test_every_link_of_the_readme_is_found_and_leads_to_a_file() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    paths = [link["path"].partition("#")[0] for link in LINK.finditer(readme)]
-    assert len(paths) > 10
-    assert [path for path in paths if not (ROOT / path).is_file()] == []
-    assert not LINK.search(addressed(readme, REPOSITORY, "v1.2.3"))
-
-
 # --- who may publish --------------------------------------------------------------------------
-
-
-def test_only_the_job_that_runs_nothing_of_the_project_may_publish() -> None:
-    workflow = YAML(typ="safe").load(PUBLISH.read_text(encoding="utf-8"))
-    assert workflow["permissions"] == {"contents": "read"}
-    assert "permissions" not in jobs()["build"]
-    publish = jobs()["publish"]
-    assert publish["permissions"] == {"id-token": "write"}
-    assert publish["environment"] == "pypi"
-    assert publish["if"] == "github.event_name == 'push' && github.ref_type == 'tag'"
-    assert publish["needs"] == "build"
-    used = [re.split(r"@(?=[0-9a-f]{40}$)", step.get("uses", "")) for step in publish["steps"]]
-    names = ["actions/download-artifact", "pypa/gh-action-pypi-publish"]
-    assert [name for name, _commit in used] == names
-    assert "secrets." not in PUBLISH.read_text(encoding="utf-8")
-
-
-def test_what_builds_is_the_version_that_the_guide_names() -> None:
-    scripts = " ".join(step.get("run", "") for step in jobs()["build"]["steps"])
-    pinned = dict(re.findall(r"\b(hatchling|uv)==([\d.]+)", scripts))
-    assert set(pinned) == {"hatchling", "uv"}
-    assert f"hatchling {pinned['hatchling']}" in GUIDE.read_text(encoding="utf-8")
-
-
-def test_the_workflow_writes_nothing_of_a_tags_name_into_a_script() -> None:
-    scripts = [step["run"] for job in jobs().values() for step in job["steps"] if "run" in step]
-    assert any("tools/release.py" in script for script in scripts)
-    assert not any("${{" in script for script in scripts)

@@ -4,7 +4,6 @@ from made_records import make_run, make_turn
 
 from turngap.cli.measuring import exit_code, failed_turns
 from turngap.core.errors import ExitCode
-from turngap.report.console import turn_block
 
 ERROR = "VllmLLMService: Error during completion: 500 (the server's log says why)"
 
@@ -28,21 +27,3 @@ def test_it_is_one_line_with_the_turn_the_reason_and_where_the_log_is() -> None:
 def test_a_run_without_any_is_none() -> None:
     assert failed_turns(make_run([make_turn()])) is None
     assert failed_turns(make_run([])) is None
-
-
-def test_the_console_says_why_once() -> None:
-    said = "Error during completion: 500"
-    half = make_turn(outcome="error", error=ERROR, faults=(said, "the line crackles"))
-    text = " ".join(turn_block(half, 100).plain.split())
-    assert "✗ coffee-order · turn 1 · error" in text
-    assert f"the agent failed in mid-reply: {ERROR}" in text
-    assert text.count(said) == 1
-    assert "the agent reported: the line crackles" in text
-
-
-def test_a_turn_without_any_reply_says_the_reason_where_others_say_that_none_came() -> None:
-    none = make_turn(
-        marks_ms=None, outcome="error", error=ERROR, why_no_gap=f"the agent failed: {ERROR}"
-    )
-    text = " ".join(turn_block(none, 100).plain.split())
-    assert text.count(ERROR) == 1

@@ -6,19 +6,17 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_records import every_outcome, make_record, make_run, make_turn, scaled
+from made_records import every_outcome, make_run, make_turn, scaled
 from rich.cells import cell_len
 from rich.console import Console
 
 from turngap.core.budget import OUTCOMES
 from turngap.core.results import (
     BackchannelRecord,
-    CalibrationRecord,
-    Quantiles,
 )
 from turngap.core.stages import MARKS
 from turngap.core.untrusted import printable
-from turngap.report import looks, measured_words, words
+from turngap.report import looks, words
 from turngap.report.console import RULE, Scale, run_svg, telling_turns, turn_block
 from turngap.report.run import summary_block
 from turngap.report.terminal import GUTTER
@@ -110,46 +108,6 @@ def test_each_stage_has_its_own_pattern_in_the_bar():
     assert re.findall(r"([^\s│])\1+", bar[GUTTER:]) == patterns[:-1]
 
 
-def test_a_turn_without_marks_has_a_plain_bar_and_no_stages():
-    """Nothing is known of its stages, which the summary says once for all turns."""
-    turn = make_turn(marks_ms={"received": 699.7, "agent_onset": 700.0})  # the caller's own
-    text = "\n".join(block_lines(turn))
-    assert "unattributed" not in text
-    assert "?" not in text
-    assert set(bar_of(turn).split("│")[0].strip()) == {"▄"}
-    assert "▄" not in [looks.look_of(name).pattern for name in (*MARKS[1:], "unattributed")]
-    slow = make_turn(marks_ms={"agent_onset": 9000.0})
-    assert bar_of(slow).endswith("▶")
-    buffered = make_turn(marks_ms={"received": 500.0, "agent_onset": 700.0})
-    assert "agent_onset 200" in "\n".join(block_lines(buffered))
-
-
-def test_cut_in_is_drawn_left_of_zero():
-    early = make_turn(marks_ms={"agent_onset": -100.0})
-    bar = bar_of(early)
-    assert bar[:GUTTER].strip()
-    assert bar[GUTTER:].replace(RULE, "").strip() == ""
-    assert bar_of(make_turn(marks_ms={"agent_onset": -900.0})).startswith("◀")
-    assert "before the person had finished" in block_lines(early)[0]
-
-
-def test_silence_runs_past_the_rule_only_where_the_caller_waited():
-    drawn = {t.outcome: bar_of(t).replace(RULE, "").strip() for t in every_outcome()[:6]}
-    assert drawn["no_reply"].endswith("▶")
-    assert drawn["abandoned"] == drawn["error"] == ""
-
-
-def test_natural_band_is_marked_on_the_axis():
-    axis = block_lines(make_turn())[2]
-    scale = Scale(100, 800.0)
-    heavy = [n for n, char in enumerate(axis) if char == "━"]
-    assert scale.column(200) <= heavy[0] <= scale.column(200) + 1
-    assert scale.column(400) - 1 == heavy[-1]
-    assert "200" in axis
-    assert "400" in axis
-    assert axis.rstrip().endswith("800 ms")
-
-
 def test_what_the_agent_says_cannot_steer_the_terminal_or_the_markup():
     turn = make_turn(transcript="a\x1b[2J\x1b]0;x\x07\r\nb\u202ec", reply="[bold]x[/bold] \u2028y")
     heard, replied = block_lines(turn)[-3:-1]
@@ -162,33 +120,6 @@ def test_turn_block_is_pure():
     first, again = turn_block(turn, 120), turn_block(turn, 120)
     assert again == first
     assert again.spans == first.spans
-
-
-def test_a_long_title_goes_on_in_the_next_line():
-    name = "before the change that makes everything slower"
-    run = make_run([make_turn()], name=name, agent={"url": "wss://voice.example.org:8443/media"})
-    first, second, *_ = summary_text(run, 80).splitlines()
-    assert first == f"━━ {name} ·"
-    assert second.startswith("   wss://voice.example.org:8443/media · 1 turn of coffee-order ━")
-    assert len(second) == 80
-    long = summary_text(make_run([make_turn()], name="x" * 300), 80).splitlines()
-    assert all(len(line) <= 80 for line in long)
-    assert sum(line.count("x") for line in long) >= 300
-
-
-def test_a_calibration_at_another_rate_than_the_run_says_so() -> None:
-    """ElevenLabs' loopback agent speaks 16 kHz only."""
-    error = Quantiles(n=40, p50=0.12, p95=0.61, p99=None, max=1.2)
-    calibration = CalibrationRecord(
-        error_ms=error, signed_p50_ms=0.1, dialect="elevenlabs", rate=16_000
-    )
-
-    def said(rate: int) -> str:
-        agent = {"dialect": "elevenlabs", "line_rate_hz": rate}
-        return measured_words.calibration_words(make_record(agent=agent, calibration=calibration))
-
-    assert said(8_000).endswith("in elevenlabs at 16,000 Hz; this run's line has 8,000 Hz")
-    assert said(16_000).endswith("in elevenlabs at 16,000 Hz")
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -255,9 +186,3 @@ def test_any_marks_draw_a_bar_of_their_gap(instants, width):
     drawn = [n for n, char in enumerate(bar) if char != " " and n != scale.rule]
     assert drawn == [n for n in range(scale.zero, end) if n != scale.rule]
     assert all(a < b for a, b in pairwise(drawn))
-
-
-def test_settings_are_told_in_no_words_of_python() -> None:
-    settings = {"tag": None, "marks": True, "vad": {"on": False, "ms": 200}}
-    told = [("tag", "–"), ("marks", "yes"), ("vad.on", "no"), ("vad.ms", "200")]
-    assert list(words.flat(settings)) == told

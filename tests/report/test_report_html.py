@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from html_page import Page
-from made_records import MARKS_MS, every_outcome, make_record, make_run, make_turn, scaled
+from made_records import every_outcome, make_record, make_run, make_turn, scaled
 
 from turngap.core.errors import InputError
 from turngap.core.results import AudioRecord, BackchannelRecord
-from turngap.report.charts import ROW_PX, Agent, Domain, domain_of, gap_chart, together, waterfall
+from turngap.report.charts import Agent, domain_of, gap_chart, waterfall
 from turngap.report.run import render, write_html
 from turngap.store.runs import Run, read_run
 from turngap.store.writer import RunWriter
@@ -141,34 +141,6 @@ def test_half_a_surrogate_pair_does_not_stop_the_page(tmp_path):
     assert write_html(make_run([make_turn(reply="\ud83d x")], tmp_path / "r")).stat().st_size
 
 
-def test_rule_is_in_one_place_for_all_turns_of_a_run():
-    turns = [*every_outcome(), make_turn(budget_ms=1500.0), make_turn(marks_ms=scaled(9))]
-    domain = domain_of(turns)
-    drawn = [waterfall(turn, domain) for turn in turns]
-    assert len({tuple(rule.at for rule in w.rules) for w in drawn}) == 1
-    assert all(0 < rule.at < 100 for w in drawn for rule in w.rules)
-
-
-def test_bars_of_a_waterfall_follow_one_another():
-    turn = make_turn()
-    drawn = waterfall(turn, Domain(0.0, 2.0))
-    assert drawn.y_ticks[0].label == "endpoint 231"
-    for bar, following in zip(drawn.bars, drawn.bars[1:], strict=False):
-        assert bar.x + bar.width <= following.x + 0.4  # hairlines are widened to be seen
-    last = drawn.bars[-1]
-    assert last.x + last.width == pytest.approx(100 * 398.25 / 1600, abs=0.01)
-    short = together(turn.stages)
-    assert short == "llm_request, tts_first_audio, sent, received: under 1 ms each"
-
-
-def test_turns_over_either_edge_say_so():
-    domain = Domain(-0.1, 1.25)
-    late, early = make_turn(marks_ms=scaled(5)), make_turn(marks_ms={"agent_onset": -300.0})
-    assert waterfall(late, domain).y_ticks[-1].label.endswith(" ▸")
-    assert waterfall(early, domain).y_ticks[-1].label.endswith(" ◂")
-    assert not any(mark.label[-1] in "▸◂" for mark in waterfall(make_turn(), domain).y_ticks)
-
-
 @pytest.mark.parametrize("factor", [0.1, 1, 2, 5, 100])
 def test_drawings_stay_inside_their_frame(factor):
     turns = [make_turn(marks_ms=scaled(factor)), *every_outcome()]
@@ -182,18 +154,6 @@ def test_drawings_stay_inside_their_frame(factor):
     silent = sum(turn.gap_ms is None for turn in turns)
     assert len(plot.dots) + silent == len(turns)
     assert f"{silent} turns without a gap" in plot.note
-
-
-@pytest.mark.parametrize("start_ms", [0, 300, 480, 560, 640, 720])
-def test_names_of_stages_stand_in_the_margin_each_beside_its_bar(start_ms):
-    # Nothing is drawn in the margin: no bar and no rule can cross a name out (test_page_layout).
-    turn = make_turn(marks_ms={name: start_ms + 6 * i for i, name in enumerate(MARKS_MS, start=1)})
-    drawn = waterfall(turn, domain_of([turn]))
-    assert len(drawn.bars) == len(drawn.y_ticks) == len(MARKS_MS)
-    for number, (bar, name) in enumerate(zip(drawn.bars, drawn.y_ticks, strict=True)):
-        assert bar.y < name.at < bar.y + bar.height
-        assert name.at == (number + 0.5) * ROW_PX
-    assert drawn.gutter >= 6 * max(len(name.label) for name in drawn.y_ticks)
 
 
 def test_curve_stands_at_the_hit_rate_at_the_budget():

@@ -41,27 +41,6 @@ def test_an_agent_that_tells_nothing_has_none() -> None:
     assert "tokens/s" not in text
 
 
-def test_the_console_says_it_of_a_turn_and_of_the_run() -> None:
-    assert "first token after 100 ms · 60 tokens/s · 20 tokens within 450 ms" in (
-        turn_block(THREE[0], 100).plain
-    )
-    one_token = turn_block(THREE[2], 100).plain
-    assert "first token after 500 ms · 0 tokens within 450 ms" in one_token
-    text = " ".join(summary_block(make_run(THREE), 100).plain.split())
-    assert (
-        "llm first token p50 150 ms · p50 70 tokens/s · p50 18 tokens within 450 ms (n=3)"
-    ) in text
-
-
-def test_what_a_turns_llm_thought_before_its_first_token_is_said_beside_that() -> None:
-    thought = {"llm_thought_tokens": 9, "llm_thought_ms": 200}
-    turn = THREE[0].model_copy(update={"counts": {**THREE[0].counts, **thought}})
-    text = " ".join(turn_block(turn, 200).plain.split())
-    assert (
-        "first token after 100 ms · before that it thought for 200 ms, 9 pieces that nobody heard"
-    ) in text
-
-
 def test_an_llms_first_turn_is_labelled_and_kept_apart() -> None:
     cold = told(1, 900, 5, 1)
     cold = cold.model_copy(update={"counts": {**cold.counts, "llm_cold": 1}})
@@ -77,19 +56,3 @@ def test_an_llms_first_turn_is_labelled_and_kept_apart() -> None:
     alone = " ".join(summary_block(make_run([cold]), 100).plain.split())
     assert "llm cold: first token 900 ms (n=1)" in alone
     assert "p50 5 tokens/s" not in alone
-
-
-def test_what_the_llms_server_took_says_why_a_turn_was_slow() -> None:
-    took = {"llm_queue_ms": 312.0, "llm_prefill_ms": 41.0, "llm_decode_ms": 200.0}
-    alone, beside = ({**took, "llm_others": others} for others in (0, 3))
-    turns = [t.model_copy(update={"counts": {**t.counts, **alone}}) for t in THREE]
-    words = " ".join(turn_block(turns[0], 100).plain.split())
-    assert (
-        "20 tokens within 450 ms · at the server queue 312, prefill 41, decode 200 heard" in words
-    )
-    shared = THREE[0].model_copy(update={"counts": {**THREE[0].counts, **beside}})
-    words = " ".join(turn_block(shared, 100).plain.split())
-    assert "decode 200 (means, with 3 more that ended meanwhile)" in words
-    assert "p50 at the server queue 312, prefill 41, decode 200 ms (n=3)" in " ".join(
-        summary_block(make_run(turns), 100).plain.split()
-    )

@@ -37,7 +37,7 @@ def agents(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compared(capsys: Capsys, out: Path, *flags: str) -> Finished:
-    backends = ("--llm", GOOD, "--llm", QUICK, "--scenarios", SCENARIOS, "--out", out)
+    backends = ("--llm", GOOD, "--llm", QUICK, "--out", out)
     return turngap_here(capsys, "compare", "quick-questions", *backends, *flags)
 
 

@@ -15,7 +15,7 @@ from made_loads import (
 )
 
 from turngap.core.stats import Percentile
-from turngap.load import caveats, words
+from turngap.load import words
 from turngap.load.charts import charts
 from turngap.load.curve import best_steps, knee
 from turngap.load.export import STEPS_CSV, TURNS_CSV, load_json, write_reports
@@ -54,18 +54,30 @@ def test_a_terminal_holds_every_column(case: str, width: int) -> None:
     ],
 )
 def test_the_network_is_measured_where_there_is_one(url: str, here: bool) -> None:
-    said = " ".join(caveats.not_measured(make_load(agent={"url": url})))
+    said = " ".join(words.not_measured(make_load(agent={"url": url})))
     assert ("the network" in said) is here
     # Ray's nodes are other machines.
-    assert "the network" not in " ".join(caveats.not_measured(make_load(executor="ray")))
+    assert "the network" not in " ".join(words.not_measured(make_load(executor="ray")))
 
 
 def test_a_certificate_below_a_void_step_stands_and_says_what_is_not_known() -> None:
     void = make_step(9, void="the caller was late")
     record = make_load([void, make_step(8, 180, 2, confirms=True)])
     assert words.verdict(record).text == "✓ 8 SESSIONS CERTIFIED"
-    assert "9 sessions: not known of the agent" in printed(record, 200)
     assert load_json(record, Path("runs/x"))["valid"] is True
+
+
+def test_a_level_that_was_not_held_in_calls_is_named() -> None:
+    assert words.off_level_words(CASES["search"]) == ""
+    short = make_load([make_step(6, at_once=(4.1, 6)), make_step(8, confirms=True)])
+    assert words.off_level_words(short) == ""  # the certified one is what counts
+    short = make_load([make_step(8, confirms=True, at_once=(7.1, 8))])
+    assert "only 7.1 calls" in words.off_level_words(short)
+    long = make_load([make_step(8, confirms=True, at_once=(8.9, 12))])
+    assert "overlapped" in words.off_level_words(long)
+    for held in (7.3, 8.7):
+        near = make_load([make_step(8, confirms=True, at_once=(held, 10))])
+        assert words.off_level_words(near) == ""
 
 
 def test_a_void_step_that_was_to_explore_is_no_headline() -> None:
@@ -95,13 +107,6 @@ def test_the_knee_is_the_last_level_before_the_gap_grows() -> None:
     assert found is not None
     assert (found[0].sessions, found[1].sessions) == (24, 32)
     assert knee([make_step(n) for n in (1, 2, 4)]) is None
-    bare = dict.fromkeys(("p50", "p95"), Percentile(None, why_none="n=9"))
-    too_few = [make_step(n, 9, 0, gap_ms=bare) for n in (1, 2)]
-    assert "no p95 at 1 session" in words.knee_words(make_load(too_few))
-    assert "too few turns" in words.knee_words(make_load([make_step(1), too_few[1]]))
-    assert "none seen" in words.knee_words(make_load([make_step(n) for n in (1, 2, 4)]))
-    first = [make_step(1, 9, 0, gap_ms=bare), make_step(2), make_step(4)]
-    assert words.knee_words(make_load(first)) == "not known: no p95 at 1 session"
     # Where too many were missed for a p95 the gap has grown, however quick the others were.
     missed = make_step(4, 60, 0, refused_turns=30)
     assert missed.gap_ms["p95"].value is None
@@ -126,6 +131,14 @@ def test_drawings_mark_the_certified_level_and_the_knee() -> None:
 @pytest.mark.parametrize("case", ["one-step", "rate", "nothing", "nothing-played", "all-void"])
 def test_fewer_than_two_levels_are_no_curve(case: str) -> None:
     assert charts(CASES[case]) == ()
+
+
+def test_gaps_that_are_no_use_lie_at_the_upper_edge() -> None:
+    for p95, edge in ((1900.0, 0), (9000.0, 1), (None, 1)):
+        slow = {"p50": Percentile(900.0), "p95": Percentile(p95, why_none=p95 and "missed")}
+        gap = charts(make_load([make_step(1), make_step(2), make_step(4, gap_ms=slow)]))[1]
+        assert sum(dot.y == 0 for dot in gap.dots) == edge
+        assert ("1 at the upper edge" in gap.note) is bool(edge)
 
 
 # --- files ------------------------------------------------------------------------------------

@@ -26,38 +26,9 @@ from turngap.report.charts import (
 )
 from turngap.report.levels import HELD, Across, interval, share
 
-# Gaps beyond so many budgets would flatten the others: then each doubling goes equally far.
-MOST_BUDGETS = 2.5
-
-
-class GapScale:
-    """Gaps to pixels from the top: the largest that is known has room, whatever it is."""
-
-    def __init__(self, known: Sequence[float], budget_ms: float, height_px: float) -> None:
-        self._height_px = height_px
-        self.top = max([*known, budget_ms * 1.1]) * 1.05
-        self.log = self.top > budget_ms * MOST_BUDGETS
-        self._bottom = max(1.0, min([*known, budget_ms]) / 1.2)
-
-    def y(self, ms: float) -> float:
-        """Pixels from the top; endless gaps are at the upper edge."""
-        if self.log:
-            at = math.log(min(max(ms, self._bottom), self.top) / self._bottom)
-            return round(self._height_px * (1 - at / math.log(self.top / self._bottom)), 2)
-        return round(self._height_px * (1 - min(max(ms, 0.0), self.top) / self.top), 2)
-
-    def ticks(self) -> list[float]:
-        """Round gaps to be named at the side."""
-        if not self.log:
-            step_ms = round_step(self.top)
-            return [n * step_ms for n in range(int(self.top / step_ms) + 1)]
-        tens = range(math.ceil(math.log10(self.top)) + 1)
-        found = [part * 10.0**n for n in tens for part in (1, 2, 5)]
-        return [ms for ms in found if self._bottom <= ms <= self.top]
-
-
 HEIGHT_PX = 150
-LOW_PX = 80
+# Gaps beyond so many budgets would flatten the others: they are at the upper edge.
+MOST_BUDGETS = 2.5
 # Labels of the sessions are so far apart at least, per cent of the width: a phone's has 300 pixels.
 LABEL_ROOM = 9.0
 Name = Literal["p50", "p95"]
@@ -66,7 +37,7 @@ _PERCENTILES: dict[Name, str] = {"p95": "", "p50": "6 5"}
 
 
 def charts(record: LoadRecord) -> tuple[Chart, ...]:
-    """Hit rate, gap, and what else becomes of calls, over the sessions.
+    """Draw the hit rate and the gap over the sessions.
 
     There is none where fewer than two levels were held.
     """
@@ -74,16 +45,7 @@ def charts(record: LoadRecord) -> tuple[Chart, ...]:
     if len(steps) < 2:
         return ()
     drawn = _Drawn(record, steps)
-    return tuple(
-        chart
-        for chart in (
-            _hit_rates(drawn),
-            _gaps(drawn),
-            _yields(drawn),
-            _shares(drawn),
-        )
-        if chart is not None
-    )
+    return _hit_rates(drawn), _gaps(drawn)
 
 
 class _Drawn:
@@ -206,9 +168,11 @@ def _gaps(drawn: _Drawn) -> Chart:
         for name in _PERCENTILES
         if (value := gap_ms(step, name)) is not None
     ]
-    answered = [value for value in known if value < math.inf]
-    scale = GapScale(answered, budget_ms, HEIGHT_PX)
-    y = scale.y
+    highest = max([*(value for value in known if value < math.inf), budget_ms * 1.1])
+    top = min(highest * 1.05, budget_ms * MOST_BUDGETS)
+
+    def y(value: float) -> float:
+        return round(HEIGHT_PX * (1 - min(max(value, 0.0), top) / top), 2)
 
     paths: list[Path] = []
     dots: list[Dot] = []
@@ -219,15 +183,16 @@ def _gaps(drawn: _Drawn) -> Chart:
         paths += drawn_paths
         dots += drawn_dots
     budget = Mark(y(budget_ms), f"{budget_ms:.0f}", strong=True)
-    ticks = (Mark(y(ms), f"{ms:,.0f}", grid=True) for ms in scale.ticks())
-    endless = sum(value == math.inf for value in known)
+    step_ms = round_step(top)
+    rounds = (n * step_ms for n in range(int(top / step_ms) + 1))
+    ticks = (Mark(y(ms), f"{ms:,.0f}", grid=True) for ms in rounds)
+    beyond = sum(value > top for value in known)
     return Chart(
         title="Turn gap, p50 and p95",
         spoken=drawn.spoken("gap p95 in ms", lambda step: words.ms(step.gap_ms["p95"])),
         height=HEIGHT_PX,
-        note=f"Sessions at once, gap in ms{', on a logarithmic scale' if scale.log else ''}. "
-        f"Dashed across: the {budget.label} ms budget."
-        + (f" {endless} at the upper edge: too many turns were missed." if endless else ""),
+        note=f"Sessions at once, gap in ms. Dashed across: the {budget.label} ms budget."
+        + (f" {beyond} at the upper edge: longer, or too many turns missed." if beyond else ""),
         x_ticks=drawn.x_ticks,
         y_ticks=clear_of(ticks, budget, LABEL_PX),
         paths=paths,
@@ -239,75 +204,3 @@ def _gaps(drawn: _Drawn) -> Chart:
 
 def _gap_title(step: StepFigures, name: Name) -> str:
     return f"gap {name} {words.ms(step.gap_ms[name])} ms"
-
-
-def _yields(drawn: _Drawn) -> Chart | None:
-    """Draw how quickly the agent falls silent; None if it was never interrupted."""
-    known = [step.yield_ms.value for step in drawn.steps if step.yield_ms.value is not None]
-    if not known:
-        return None
-    top = max(known) * 1.1 or 1.0
-
-    def y(ms: float) -> float:
-        return round(LOW_PX * (1 - ms / top), 2)
-
-    paths, dots = drawn.curve(
-        lambda step: step.yield_ms.value,
-        y,
-        lambda step: f"falls silent after {words.ms(step.yield_ms)} ms",
-    )
-    step_ms = round_step(top, about=2)
-    return Chart(
-        title="Yield: until the agent falls silent when it is interrupted",
-        spoken=drawn.spoken("yield p50 in ms", lambda step: words.ms(step.yield_ms)),
-        height=LOW_PX,
-        note="Sessions at once, ms in the median.",
-        x_ticks=drawn.x_ticks,
-        y_ticks=[
-            Mark(y(n * step_ms), f"{n * step_ms:,.0f}", grid=True)
-            for n in range(int(top / step_ms) + 1)
-        ],
-        paths=paths,
-        dots=dots,
-    )
-
-
-def _shares(drawn: _Drawn) -> Chart:
-    """Draw the shares of replies with a hole, and of calls that were refused or dropped."""
-
-    def lost(step: StepFigures) -> float | None:
-        return (step.refused + step.dropped) / step.calls if step.calls else None
-
-    known = [s.holes for s in drawn.steps if s.holes is not None]
-    known += [value for s in drawn.steps if (value := lost(s)) is not None]
-    # Nothing lost is a line at the bottom, and one in a hundred is not made to look like many.
-    top = min(1.0, max([0.1, *known]) * 1.1)
-
-    def y(value: float) -> float:
-        return round(LOW_PX * (1 - value / top), 2)
-
-    paths, dots = drawn.curve(
-        lambda step: step.holes, y, lambda step: f"{words.holes(step)} of replies with a hole"
-    )
-    refused, more = drawn.curve(
-        lost,
-        y,
-        lambda step: f"{step.refused:,} of {step.calls:,} calls refused, {step.dropped:,} dropped",
-        "6 5",
-    )
-    part = round_step(top, about=2)
-    return Chart(
-        title="Holes in the audio, and calls refused or dropped",
-        spoken=drawn.spoken(
-            "refused or dropped", lambda step: f"{step.refused + step.dropped} of {step.calls}"
-        ),
-        height=LOW_PX,
-        note="Sessions at once; share of the replies, and of the calls.",
-        x_ticks=drawn.x_ticks,
-        y_ticks=[
-            Mark(y(n * part), f"{n * part:.0%}", grid=True) for n in range(int(top / part) + 1)
-        ],
-        paths=[*paths, *refused],
-        dots=[*dots, *more],
-        legend=[Key("holes", dash=""), Key("refused or dropped", dash="6 5")],
-    )

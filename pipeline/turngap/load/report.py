@@ -5,8 +5,8 @@ from pathlib import Path
 from rich.text import Text
 
 from turngap.core.untrusted import printable
-from turngap.load import caveats, charts, words
-from turngap.load.record import LOAD_FILE, LoadRecord, StepFigures
+from turngap.load import charts, words
+from turngap.load.record import LOAD_FILE, LoadRecord
 from turngap.report import levels, measured_words, terminal
 from turngap.report import words as report_words
 from turngap.report.run import facts
@@ -53,17 +53,15 @@ def load_svg(record: LoadRecord, name: str) -> str:
 
 def load_report(record: LoadRecord) -> Report:
     """Report the answer, the steps that it is based on, and what is not measured."""
-    warnings = caveats.voids(record)
-    if off := caveats.broken_off(record):
+    warnings = words.voids(record)
+    if off := words.broken_off(record):
         warnings = [off, *warnings]
     agent = report_words.agent_words(record.name, record.agent)
     played = report_words.scenarios_words([*record.scenario_hashes])
     subject = " · ".join([*agent, played])
     lead = [Line("answer", words.answer(record), "strong")]
-    if off := caveats.off_level_words(record):
+    if off := words.off_level_words(record):
         lead.append(Line("but", off, "unsure"))
-    if (asked := words.min_sessions_words(record)) is not None:
-        lead.append(Line("for CI", asked.text, asked.style, where=PAGE))
     # Where a verdict stands in the place of the title.
     named = lines(("agent", subject), where=TERMINAL)
     return Report(
@@ -78,12 +76,7 @@ def load_report(record: LoadRecord) -> Report:
             Section("Against load", [Drawing(chart) for chart in charts.charts(record)]),
             Section(
                 "Steps",
-                [
-                    named,
-                    _gaps(record),
-                    _calls(record),
-                    _outcomes(record),
-                ],
+                [named, _gaps(record), _calls(record)],
             ),
             Section("What it says", [_reading(record)]),
             Section("How it was measured", [_how(record), *_settings(record)]),
@@ -113,14 +106,14 @@ def _gaps(record: LoadRecord) -> Table:
     rows = [
         [
             words.load_words(step),
-            *([words.purpose(step)] if searched else []),
+            *(["confirm" if step.confirms else "explore"] if searched else []),
             _VOID if step.void else Cell(*levels.HELD[step.holds]),
             f"{step.turns:,}",
             levels.share(step.hit_rate),
             levels.interval(step.hit_rate, unit=False),
             words.ms(step.gap_ms["p50"]),
             words.ms(step.gap_ms["p95"]),
-            words.late_words(step.caller_late_ms),
+            "–" if step.caller_late_ms is None else f"{step.caller_late_ms:.1f}",
         ]
         for step in record.steps
     ]
@@ -158,7 +151,7 @@ def _calls(record: LoadRecord) -> Table:
             _count(step.outcomes.get("cut_in", 0)),
             _count(step.outcomes.get("no_reply", 0)),
             words.ms(step.yield_ms),
-            words.holes(step),
+            "–" if step.holes is None else levels.tenths(step.holes),
         ]
         for step in record.steps
     ]
@@ -174,37 +167,15 @@ def _count(n: int) -> Cell:
     return Cell(f"{n:,}", "bad" if n else "dim")
 
 
-def _outcomes(record: LoadRecord) -> Table:
-    """Build the table of each step's outcomes; only a page has room for it."""
-    head = [
-        _load_column(record),
-        Column("seconds"),
-        Column("calls a second"),
-        Column("effective turns"),
-        Column("outcomes", left=True),
-    ]
-    return Table(head, [_outcome_cells(step) for step in record.steps], "Turns", where=PAGE)
-
-
-def _outcome_cells(step: StepFigures) -> list[str | Cell]:
-    return [
-        words.load_words(step),
-        f"{step.seconds:.0f}",
-        f"{step.offered_per_s:.3g}",
-        f"{step.effective_n:.0f}",
-        words.outcomes_words(step),
-    ]
-
-
 def _reading(record: LoadRecord) -> Lines:
     return lines(
         ("sure of", words.certificate_words(record)),
         ("next", words.next_words(record)),
         ("knee", words.knee_words(record)),
         ("missed", words.missed_words(record)),
-        ("refused", caveats.refused_words(record)),
+        ("refused", words.refused_words(record)),
         ("ended", words.ended(record)),
-        *(("not said", said) for said in caveats.not_measured(record)),
+        *(("not said", said) for said in words.not_measured(record)),
     )
 
 

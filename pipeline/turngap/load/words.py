@@ -1,16 +1,22 @@
 """A load test's figures as people read them."""
 
 from collections import Counter
+from urllib.parse import urlsplit
 
 from turngap.core.budget import STARVED_MS
+from turngap.core.errors import NOTHING_THERE
 from turngap.core.stats import Percentile
-from turngap.core.untrusted import printable
-from turngap.load.curve import best_steps, enough, gap_ms, knee
+from turngap.core.untrusted import MOST_SENTENCE, is_loopback, printable
+from turngap.load.curve import best_steps, knee
 from turngap.load.record import LoadRecord, StepFigures
 from turngap.report import words
 from turngap.report.levels import HELD, interval, share, tenths
-from turngap.report.looks import Style
 from turngap.report.sections import Cell
+
+# So many reasons are named for calls that were refused or broke off.
+MOST_REASONS = 3
+# A level does not say what it should if the calls at once differ from it by more than this share.
+OFF_LEVEL = 0.1
 
 # Why a planned turn was missed, in words; the outcomes of played turns have their own.
 MISSED = {
@@ -77,11 +83,6 @@ def ms(quantile: Percentile) -> str:
     return "–" if quantile.value is None else words.ms(quantile.value)
 
 
-def late_words(late_ms: float | None) -> str:
-    """Format how late the caller was; a dash if not known."""
-    return "–" if late_ms is None else f"{late_ms:.1f}"
-
-
 def verdict(record: LoadRecord) -> Cell:
     """Give the answer in a word or two."""
     found = record.capacity
@@ -95,7 +96,8 @@ def verdict(record: LoadRecord) -> Cell:
     if record.steps[-1].void or any(step.void and step.confirms for step in record.steps):
         return Cell("≠ VOID", "odd")
     if record.mode == "search":
-        return Cell("✗ NOTHING CERTIFIED", "bad" if not_even_one(record) else "unsure")
+        not_even_one = any(step.holds is False for step in best_steps(record.steps)[:1])
+        return Cell("✗ NOTHING CERTIFIED", "bad" if not_even_one else "unsure")
     holds = {step.holds for step in record.steps}
     if len(holds) > 1:
         return Cell("UP TO " + _most_held(record).upper(), "good" if True in holds else "unsure")
@@ -106,11 +108,6 @@ def verdict(record: LoadRecord) -> Cell:
 def _most_held(record: LoadRecord) -> str:
     held = [s.sessions for s in best_steps(record.steps) if s.holds and s.sessions is not None]
     return f"{sessions_words(max(held))} held" if held else "no level held"
-
-
-def not_even_one(record: LoadRecord) -> bool:
-    """Return whether even the fewest sessions that were played surely do not hold."""
-    return any(step.holds is False for step in best_steps(record.steps)[:1])
 
 
 def answer(record: LoadRecord) -> str:
@@ -157,36 +154,11 @@ def _listed(items: list[str]) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
-# What `--min-sessions` came to.
-_ENOUGH: dict[bool | None, tuple[str, Style]] = {
-    True: ("certified", "good"),
-    False: ("surely not", "bad"),
-    None: ("not sure", "unsure"),
-}
-
-
-def min_sessions_words(record: LoadRecord) -> Cell | None:
-    """Format the result of `--min-sessions`: `8 sessions or more: certified`; else None."""
-    asked = record.settings.get("min_sessions")
-    if not isinstance(asked, int) or record.failure is not None:
-        return None
-    certified = record.capacity.sessions if record.capacity else None
-    found, style = _ENOUGH[enough(certified, record.steps, asked)]
-    return Cell(f"{sessions_words(asked)} or more: {found}", style)
-
-
 def knee_words(record: LoadRecord) -> str:
-    """Where the gap begins to grow; empty where fewer than two levels were played."""
-    drawn = best_steps(record.steps)
-    if len(drawn) < 2:
-        return ""
-    if gap_ms(drawn[0], "p95") is None:
-        return f"not known: no p95 at {sessions_words(drawn[0].sessions)}"
-    if sum(gap_ms(step, "p95") is not None for step in drawn) < 2:
-        return "not known: too few turns for a p95 of the gap"
+    """Say where the gap begins to grow; empty if that was not seen."""
     found = knee(record.steps)
     if found is None:
-        return "none seen: the gap's p95 stays within 1.5 times that of the fewest sessions"
+        return ""
     before, after = found
     p95 = after.gap_ms["p95"]
     grown = "longer than any that was answered" if p95.value is None else f"{ms(p95)} ms"
@@ -226,7 +198,8 @@ def missed_words(record: LoadRecord) -> str:
     """Count the outcomes of turns that were not on time, over all steps; else empty."""
     found = Counter[str]()
     for step in record.steps:
-        found.update(became(step))
+        found.update(step.outcomes)
+        found.update({"answered": -step.waited, "waited": step.waited})
     total = found.total()
     each = [
         f"{n:,} {MISSED.get(name, name.replace('_', ' '))}"
@@ -236,21 +209,6 @@ def missed_words(record: LoadRecord) -> str:
     if not each:
         return ""
     return f"{', '.join(each)}, of {words.turns_words(total)} in all steps; each is in the hit rate"
-
-
-def outcomes_words(step: StepFigures) -> str:
-    """`112 answered, 5 late, 3 refused`."""
-    return ", ".join(
-        f"{n:,} {MISSED.get(name, name.replace('_', ' '))}" for name, n in became(step).items()
-    )
-
-
-def became(step: StepFigures) -> dict[str, int]:
-    """Count the turns by outcome; those answered in time after a wait are separate."""
-    if not step.waited:
-        return step.outcomes
-    answered = step.outcomes.get("answered", 0) - step.waited
-    return {**step.outcomes, "answered": answered, "waited": step.waited}
 
 
 def caller_words(record: LoadRecord) -> str:
@@ -286,11 +244,91 @@ def ended(record: LoadRecord) -> str:
     return "" if record.ended in said else printable(record.ended)
 
 
-def holes(step: StepFigures) -> str:
-    """Format the share of replies with a hole in their audio; a dash if not known."""
-    return "–" if step.holes is None else tenths(step.holes)
+def off_level_words(record: LoadRecord) -> str:
+    """Warn if fewer or more calls ran at once than the level says; else empty.
+
+    A level is this many lines that dial again at fixed times. If conversations end sooner than they
+    did in the rehearsal, lines wait; if they take longer, calls overlap.
+    """
+    certified = record.capacity.sessions if record.capacity else None
+    told = best_steps(record.steps)
+    told = [step for step in told if step.sessions == certified] or told
+    off = [s for s in told if s.sessions and abs(s.at_once[0] / s.sessions - 1) > OFF_LEVEL]
+    if not off:
+        return ""
+    step = off[-1]
+    fewer = step.at_once[0] < (step.sessions or 0)
+    sooner = "refused or dropped" if step.refused or step.dropped else "over sooner than planned"
+    why = (
+        f"calls were {sooner}. The agent held fewer calls"
+        if fewer
+        else "calls took longer than planned, and those of a line overlapped. The agent held more"
+    )
+    return (
+        f"at {sessions_words(step.sessions)} {'only ' * fewer}{step.at_once[0]:.1f} calls ran at "
+        f"once in the mean, {step.at_once[1]} at most: {why} than its level says, though it was "
+        "asked as often as planned"
+    )
 
 
-def purpose(step: StepFigures) -> str:
-    """Return what a step of a search is for."""
-    return "confirm" if step.confirms else "explore"
+def _is_here(record: LoadRecord) -> bool:
+    """Return whether the agent and its callers run on the same machine, as far as known."""
+    try:
+        host = urlsplit(str(record.agent.get("url", ""))).hostname or ""
+    except ValueError:
+        return False
+    return record.executor == "local" and ("stack" in record.agent or is_loopback(host))
+
+
+def not_measured(record: LoadRecord) -> list[str]:
+    """List what this load test does not measure, one sentence each."""
+    found, more = record.capacity, list[str]()
+    if found is not None and found.sessions is not None and found.not_held is None:
+        more.append(f"more than {sessions_words(found.sessions)}: the search ended there")
+    if record.steps and _is_here(record):
+        more.append("the network: agent and callers share this machine, and its processors")
+    return more
+
+
+def refused_words(record: LoadRecord) -> str:
+    """Say how many calls were refused or dropped, and the main reason; empty if none."""
+    failed = {
+        "refused": sum(step.refused for step in record.steps),
+        "dropped": sum(step.dropped for step in record.steps),
+    }
+    how = " and ".join(f"{n:,} {name}" for name, n in failed.items() if n)
+    if not how:
+        return ""
+    why = Counter[str]()
+    for step in record.steps:
+        for reason, n in step.reasons.items():
+            why[_reason(reason)] += n
+    calls = sum(step.calls for step in record.steps)
+    reasons = ", ".join(f"{n:,} {reason}" for reason, n in why.most_common(MOST_REASONS))
+    return f"of {calls:,} calls, {how}{': ' * bool(reasons)}{reasons}"
+
+
+def _reason(why: str) -> str:
+    if why.startswith(NOTHING_THERE):
+        return "not reachable"
+    return f"'{printable(why.removeprefix('the line was lost: '), MOST_SENTENCE)}'"
+
+
+def broken_off(record: LoadRecord) -> str:
+    """Say why the load test has no end; a killed one (`kill -9`) could not record why."""
+    if record.finished_utc is not None:
+        return ""
+    if record.failure:
+        return f"The load test broke off: {printable(record.failure)}"
+    step = len(record.steps) + 1
+    return f"The load test broke off: it ended in step {step} without saying why, or it still runs"
+
+
+def voids(record: LoadRecord) -> list[str]:
+    """List the void steps, with the reasons."""
+    return [
+        f"Step {number} ({at_load(step)}) is void and says nothing of the agent: "
+        f"{printable(step.void)}"
+        for number, step in enumerate(record.steps, start=1)
+        if step.void is not None
+    ]

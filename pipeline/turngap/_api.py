@@ -23,8 +23,8 @@ from turngap.core.results import Turn
 if TYPE_CHECKING:
     from turngap.check.play import Checked
     from turngap.compare.record import ComparisonRecord
+    from turngap.load.keeping import Now
     from turngap.load.play import Loaded
-    from turngap.load.progress import Now
     from turngap.store.runs import Run
 
 Names = str | Path | Sequence[str | Path]
@@ -451,9 +451,9 @@ async def load(  # noqa: D417
         AgentError: the agent failed; the error's `stored` is the load test so far.
     """
     from turngap.load.export import write_reports
+    from turngap.load.keeping import LoadProgress
     from turngap.load.plan import LoadPlan
     from turngap.load.play import load as play
-    from turngap.load.progress import LoadProgress
     from turngap.play.target import AgentChoice
     from turngap.telemetry.telemetry import telling
 

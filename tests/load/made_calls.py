@@ -12,7 +12,7 @@ from turngap.core.budget import STARVED_MS
 from turngap.core.clock import NS_PER_S, Clock
 from turngap.core.results import MarkRecord, PacingRecord, Turn
 from turngap.load.calls import Played, play_step
-from turngap.load.expected import shape_of
+from turngap.load.plan import shape_of
 from turngap.load.schedule import Step, Window, held
 from turngap.load.share import LinePlayer
 from turngap.scenario.clips import Clip

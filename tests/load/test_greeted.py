@@ -7,8 +7,8 @@ from made_calls import BUDGET_MS, scenario_of
 
 from turngap.caller.line import Line
 from turngap.load.calls import Played, play_step
-from turngap.load.expected import shape_of
 from turngap.load.figures import figures_of
+from turngap.load.plan import shape_of
 from turngap.load.record import LoadTurn
 from turngap.load.schedule import Step, Window, held
 from turngap.load.share import LinePlayer

@@ -14,9 +14,9 @@ from turngap.cli.progress import LINE_EVERY_S, Display
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError
 from turngap.load import play
+from turngap.load.keeping import LoadProgress, Now
 from turngap.load.plan import LoadPlan
 from turngap.load.play import Loaded
-from turngap.load.progress import LoadProgress, Now
 from turngap.load.record import Certificate, LoadRecord
 
 Capsys = pytest.CaptureFixture[str]
@@ -95,25 +95,6 @@ def test_flags_reach_the_plan(player: FakePlayer, capsys: Capsys) -> None:
     assert "levels one after the other, up to 8 sessions" in done.err
     run(capsys, "--min-sessions", "4", "--max-sessions", "6")
     assert (player.plans[-1].min_sessions, player.plans[-1].levels) == (4, (1, 6))
-
-
-def test_the_command_that_was_given_is_stored(
-    player: FakePlayer, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MY_KEY", "s3cret-s3cret-s3cret")
-    run(
-        capsys, "--dialect", "twilio", "--header", "X-Api-Key: ${MY_KEY}", "--start", "python b.py",
-        "--budget-ms", "900", "--target", "0.9", "--max-sessions", "16", "--set", "seed=3",
-    )  # fmt: skip
-    command = player.plans[0].command
-    assert command == (
-        "turngap load quick-questions --agent ws://127.0.0.1:9/ws --dialect twilio --header "
-        "'X-Api-Key: ${MY_KEY}' --start 'python b.py' --set seed=3 --budget-ms 900 --target 0.9"
-    )
-    run(capsys, "--header", "Authorization: Bearer s3cret-s3cret-s3cret")
-    assert "s3cret" not in player.plans[-1].command
-    turngap_here(capsys, "load", "--llm", "sim", "--set", "llm.ttft_ms=400", "--warm-up", "30")
-    assert player.plans[-1].command == ("turngap load --llm sim --set llm.ttft_ms=400 --warm-up 30")
 
 
 def test_a_rate_reaches_the_plan(player: FakePlayer, capsys: Capsys) -> None:

@@ -6,8 +6,7 @@ import pytest
 
 from turngap.core.errors import InputError
 from turngap.load.asked import parse_rate, parse_sessions, ramp
-from turngap.load.expected import turns_to_tell
-from turngap.load.plan import LoadPlan
+from turngap.load.plan import LoadPlan, turns_to_tell
 from turngap.load.steps import callers_for
 from turngap.play.target import AgentChoice
 

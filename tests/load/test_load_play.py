@@ -19,10 +19,9 @@ from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError, ExitCode, InputError
 from turngap.load.calls import Answered, CallerLate, CallMark, Played, load_turn, missed_turns
 from turngap.load.export import read_load_turns
-from turngap.load.files import LoadWriter
+from turngap.load.keeping import LoadProgress, LoadWriter, Now
 from turngap.load.plan import LoadPlan
 from turngap.load.play import Loaded, load
-from turngap.load.progress import LoadProgress, Now
 from turngap.load.rehearsal import Rehearsed
 from turngap.load.report import read_load
 from turngap.load.share import Share

@@ -11,8 +11,7 @@ from turngap.caller.line import Line
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 from turngap.load.calls import Played, play_step
-from turngap.load.expected import REHEARSED_S, Waits, shape_of
-from turngap.load.plan import LoadPlan
+from turngap.load.plan import REHEARSED_S, LoadPlan, Waits, shape_of
 from turngap.load.rehearsal import Rehearsed, rehearse
 from turngap.load.schedule import SETUP_S, Step, Window, held
 from turngap.load.share import LinePlayer

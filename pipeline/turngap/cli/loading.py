@@ -16,9 +16,9 @@ from turngap.core.lengths import minutes_words
 from turngap.load.probe import MAX_MINUTES
 
 if TYPE_CHECKING:
+    from turngap.load.keeping import Now
     from turngap.load.plan import LoadPlan
     from turngap.load.play import Loaded
-    from turngap.load.progress import Now
     from turngap.load.record import LoadRecord
 
 
@@ -211,8 +211,8 @@ def _played(plan: "LoadPlan", *, quiet: bool) -> "Loaded":
     """Say how long it takes, run the load test, and show how it goes on."""
     import asyncio
 
+    from turngap.load.keeping import LoadProgress
     from turngap.load.play import load as play
-    from turngap.load.progress import LoadProgress
 
     if not quiet:
         for line in announcement(plan):

@@ -1,13 +1,15 @@
 """What a load test stores while it happens, and what it tells of how it goes on."""
 
 import asyncio
+import os
 import threading
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 from turngap import __version__
 from turngap.clocks import MonotonicClock
@@ -15,15 +17,14 @@ from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
 from turngap.load.calls import CallMark, News
-from turngap.load.files import LoadWriter
 from turngap.load.plan import LoadPlan
-from turngap.load.progress import LoadProgress, Now, Phase
-from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
+from turngap.load.record import LOAD_FILE, Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.schedule import Step
 from turngap.load.search import Search
 from turngap.load.steps import pooled_at_once
 from turngap.scenario.library import content_hashes
-from turngap.store.folders import utc_now
+from turngap.store.documents import MAX_RUN_BYTES, encode, write_all, write_document, writing
+from turngap.store.folders import TURNS_FILE, new_folder, utc_now
 from turngap.store.provenance import git_commit, this_machine
 from turngap.workers import Executor
 
@@ -31,6 +32,122 @@ from turngap.workers import Executor
 TICK_S = 1.0
 # A disk that refuses turns so many times in a row will not take them later: the test ends.
 MOST_REFUSED = 10
+
+
+Phase = Literal["calibration", "start", "warm-up", "measured", "cool-down"]
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """How far a load test has come.
+
+    Attributes:
+        step: counted from 1; 0 before the first.
+        phase: `start` is that of the agent and of the callers; turns count in `measured` alone.
+        sessions: the level that is held; None where calls arrive at a rate, and before a step.
+        confirms: whether the step's turns count towards the certificate of a search.
+        running: calls that are open now.
+        planned: turns of this step that count.
+        turns: those that are over, missed ones included.
+        hits: those of them that were on time.
+        done_s: seconds that the test has run.
+        left_s: seconds that it probably still takes; None: not known.
+        certified: the most sessions that are certified so far; None: none are.
+    """
+
+    step: int
+    phase: Phase
+    sessions: int | None
+    confirms: bool
+    running: int
+    planned: int
+    turns: int
+    hits: int
+    done_s: float
+    left_s: float | None
+    certified: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """Whom a load test tells how it goes on.
+
+    `on_now` is called about once a second, `on_folder` once, with the folder that it is stored in.
+    """
+
+    on_now: Callable[[Now], None] = lambda _: None
+    on_folder: Callable[[Path], None] = lambda _: None
+
+
+class LoadWriter:
+    """Writes the folder of a load test: `turns.jsonl` as turns come, and `load.json`.
+
+    Every method blocks on the disk; calls from several threads are put in line. Whatever it refuses
+    is an `InputError`; what was written before is kept.
+
+    Attributes:
+        path: the folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        with writing(path, "load.unwritable"):
+            self._turns: int | None = os.open(path / TURNS_FILE, flags, 0o644)
+        self._size = 0
+
+    @classmethod
+    def create(cls, out: Path | None, name: str, started_utc: str) -> Self:
+        """Make a new folder in `out` (default `./runs`), never an existing one.
+
+        Raises:
+            InputError: `out` cannot be written to.
+        """
+        return cls(new_folder(out, f"{name}-load", datetime.fromisoformat(started_utc)))
+
+    def append(self, turns: Sequence[LoadTurn]) -> None:
+        """Add turns that are over; they are on the disk (fsync) when this returns.
+
+        Raises:
+            InputError: they cannot be written, and none of them is stored.
+        """
+        if not turns:
+            return
+        lines = b"".join(map(encode, turns))
+        with self._lock, writing(self.path, "load.unwritable"):
+            if self._turns is None:
+                raise AssertionError("the load test is closed")
+            if self._size + len(lines) > MAX_RUN_BYTES:
+                raise InputError(
+                    "load.too_large",
+                    f"{self.path}: with more turns {TURNS_FILE} could not be read any more",
+                    hint="measure for a shorter time (--duration)",
+                )
+            try:
+                # A part of a batch that the disk had no room for is cut off again.
+                os.ftruncate(self._turns, self._size)
+                write_all(self._turns, lines)
+                os.fsync(self._turns)
+            except OSError:
+                os.ftruncate(self._turns, self._size)
+                raise
+            self._size += len(lines)
+
+    def write(self, record: LoadRecord) -> None:
+        """Write what is known by now in place of what was.
+
+        Raises:
+            InputError: it cannot be written; the record before it is kept.
+        """
+        write_document(self.path / LOAD_FILE, record)
+
+    def close(self) -> None:
+        """Close the files, once turns that are being added are on the disk."""
+        with self._lock:
+            if self._turns is not None:
+                os.close(self._turns)
+            self._turns = None
 
 
 class Keeper:
@@ -271,7 +388,6 @@ def _asked(plan: LoadPlan) -> dict[str, Any]:
         "duration_s": plan.duration_s,
         "min_sessions": plan.min_sessions,
         "max_minutes": plan.max_minutes,
-        "command": plan.command,
         "callers": plan.callers,
         **(plan.settings or {}),
     }

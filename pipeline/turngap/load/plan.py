@@ -1,22 +1,23 @@
 """What a load test is asked to do, and about how long that takes."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from math import ceil, sqrt
 from pathlib import Path
 from typing import Any, Self
 
-from turngap.core.budget import CALIBRATION_TURNS, DEFAULT_BUDGET_MS, STARVED_MS
+from turngap.core.budget import CALIBRATION_TURNS, DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError
-from turngap.core.stats import CONFIDENCE
+from turngap.core.stats import CONFIDENCE, proportion
 from turngap.load.asked import Mode, arriving, require_ranges
-from turngap.load.expected import Waits, rehearsed, shape_of, turns_to_tell, warm_up_of
 from turngap.load.probe import MAX_MINUTES, Pace
 from turngap.load.schedule import (
     COOL_DOWN_S,
     LAST_REPLY_S,
     MOST_CALLS,
+    SETUP_S,
     Arrivals,
     Shape,
     Step,
@@ -30,52 +31,10 @@ from turngap.load.schedule import (
     turn_s,
 )
 from turngap.load.search import TARGET, Search, to_come
-from turngap.play.again import Flag, agent_flags, played_again, typed
-from turngap.play.plan import START_S, PlayPlan, calibration_s
+from turngap.play.plan import START_S, PlayPlan, calibration_s, expected_turns_ms
 from turngap.play.target import AgentChoice, Target, resolve
-from turngap.scenario.library import chosen
+from turngap.scenario.library import LoadedScenario, chosen
 from turngap.workers import On, require_executor
-
-LOAD = "turngap load"
-# What changes the answer, with its flag and what it is where nobody says.
-_FLAGS: dict[str, tuple[str, Any]] = {
-    "budget_ms": ("--budget-ms", DEFAULT_BUDGET_MS),
-    "target": ("--target", TARGET),
-    "confidence": ("--confidence", CONFIDENCE),
-    "starved_ms": ("--starved-ms", STARVED_MS),
-    "max_minutes": ("--max-minutes", MAX_MINUTES),
-    "warm_up_s": ("--warm-up", None),
-    "callers": ("--callers", None),
-    "on": ("--on", "local"),
-    "ray_address": ("--ray-address", None),
-}
-
-
-def command_of(
-    choice: AgentChoice,
-    names: Sequence[str],
-    tag: str | None,
-    library: Path | None,
-    asked: Mapping[str, Any],
-) -> str:
-    """Return the command that asks for it, but for how many sessions; `${NAME}` in it stays.
-
-    Args:
-        choice: the agent.
-        names: of scenarios, or their files.
-        tag: of the scenarios.
-        library: their folder.
-        asked: further attributes of the plan.
-    """
-    named = not choice.is_url and choice.agent != AgentChoice().agent
-    flags: list[Flag] = [("--tag", tag)]
-    flags += [("--agent", choice.agent if named else None), *agent_flags(choice)]
-    for name, (flag, usual) in _FLAGS.items():
-        value = asked.get(name, usual)
-        flags.append((flag, None if value == usual else value))
-    at = [choice.endpoint.flags] if choice.is_url else []
-    return " ".join([LOAD, *played_again(names, library), *at, *typed(flags)])
-
 
 # Between two steps: the agent ends its sessions.
 SETTLE_S = 2.0
@@ -85,6 +44,80 @@ RATE_S = 120.0
 SHORTEST_HELD_S = 30.0
 # Making the schedule of more calls beforehand would take seconds.
 MANY_CALLS = 5000
+# Turns that are left out while every line begins: with the second turn of each, all lines speak
+# as often as they will, and the agent has done everything once.
+WARM_UP_TURNS = 2
+SHORTEST_WARM_UP_S, LONGEST_DEFAULT_WARM_UP_S = 5.0, 30.0
+
+# Conversations are rehearsed as long as all together should take no longer than this.
+REHEARSED_S = 40.0
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long this agent takes from each person's end until the next recording, or the call's end.
+
+    It is measured in calls alone, before any schedule is made: nothing that happens under load
+    changes it.
+
+    Attributes:
+        measured_s: of each turn of the scenarios that were rehearsed.
+        pace: of other scenarios, how much longer the waits for a reply are than expected.
+    """
+
+    measured_s: Mapping[str, tuple[float, ...]] = field(
+        default_factory=dict[str, tuple[float, ...]]
+    )
+    pace: float = 1.0
+
+    def of(self, scenario: LoadedScenario) -> list[float]:
+        """Seconds, of each turn."""
+        if measured := self.measured_s.get(scenario.scenario.name):
+            return list(measured)
+        expected = [wait_ms / 1000 for _, wait_ms in expected_turns_ms(scenario)]
+        waits = zip(expected, awaits_reply(scenario), strict=True)
+        return [wait_s * self.pace if awaits else wait_s for wait_s, awaits in waits]
+
+
+def awaits_reply(scenario: LoadedScenario) -> Iterator[bool]:
+    """Yield for each turn whether the next one waits for the agent."""
+    yield from (turn.when.at_ms is None for turn in scenario.scenario.turns[1:])
+    yield True
+
+
+def shape_of(scenario: LoadedScenario, greeted_s: float = 0.0, waits: Waits | None = None) -> Shape:
+    """Estimate the timing of a conversation, from the instant at which it is dialled."""
+    at_s, ends_s = SETUP_S + greeted_s, list[float]()
+    waits_s = (waits or Waits()).of(scenario)
+    for (end_ms, _), wait_s in zip(expected_turns_ms(scenario), waits_s, strict=True):
+        ends_s.append(at_s + end_ms / 1000)
+        at_s = ends_s[-1] + wait_s
+    return Shape(scenario.scenario.name, tuple(ends_s), at_s)
+
+
+def rehearsed(shapes: Sequence[Shape]) -> int:
+    """Count the conversations to rehearse: the first, and more while there is time."""
+    over_s = accumulate(shape.length_s for shape in shapes)
+    return max(1, sum(at_s <= REHEARSED_S for at_s in over_s))
+
+
+def turns_to_tell(target: float) -> int:
+    """Return how many turns without a miss prove, by Wilson's interval, that a level holds."""
+    turns = 1
+    while not proportion(turns, turns).reaches(target):
+        turns += 1
+    return turns
+
+
+def warm_up_of(shapes: Sequence[Shape], mode: Mode) -> float:
+    """Return the default warm-up, the part of a step's beginning that is left out.
+
+    Calls that arrive at a rate reach their final number once the first of them have ended.
+    """
+    if mode == "rate":
+        return max(shape.length_s for shape in shapes)
+    least_s = WARM_UP_TURNS * turn_s(shapes)
+    return min(max(least_s, SHORTEST_WARM_UP_S), LONGEST_DEFAULT_WARM_UP_S)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +137,6 @@ class LoadPlan(PlayPlan):
         on: where they run.
         schedule_seed: the schedule follows from it.
         greeted_s: how much later a person begins since the agent speaks first.
-        command: what asks for it again, but for how many sessions.
         waits: how long this agent takes for its replies, once it was rehearsed.
     """
 
@@ -125,7 +157,6 @@ class LoadPlan(PlayPlan):
     schedule_seed: int = 1
     greeted_s: float = 0.0
     waits: Waits | None = None
-    command: str = LOAD
     calibration_turns: int = CALIBRATION_TURNS
 
     @classmethod
@@ -167,13 +198,10 @@ class LoadPlan(PlayPlan):
         folder, loaded = chosen(choice.agent, names, tag, library)
         # The schedule's seed is not the business of somebody's server.
         agent = resolve(replace(choice, seed=None) if choice.is_url else choice, folder)
-        more = {"budget_ms": budget_ms, "warm_up_s": warm_up_s, "ray_address": ray_address}
-        command = command_of(choice, names, tag, library, asked | more)
         shapes = [shape_of(scenario) for scenario in loaded]
         if warm_up_s is None:
             warm_up_s = warm_up_of(shapes, asked["mode"])
         plan = cls(
-            command=command,
             scenarios=loaded,
             agent=agent,
             schedule_seed=1 if choice.seed is None else choice.seed,

@@ -19,9 +19,8 @@ from turngap.load.confirm import Evidence
 from turngap.load.curve import enough
 from turngap.load.export import read_load_turns
 from turngap.load.figures import cut_short, evidence_of, evidence_so_far, figures_of
-from turngap.load.keeping import Keeper
+from turngap.load.keeping import Keeper, LoadProgress
 from turngap.load.plan import SETTLE_S, LoadPlan, require_turns
-from turngap.load.progress import LoadProgress
 from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.rehearsal import rehearse
 from turngap.load.schedule import Step

@@ -11,8 +11,7 @@ from turngap.caller.line import Line
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S, Clock
 from turngap.core.errors import AgentError
-from turngap.load.expected import REHEARSED_S, Waits, awaits_reply, rehearsed
-from turngap.load.plan import LoadPlan
+from turngap.load.plan import REHEARSED_S, LoadPlan, Waits, awaits_reply, rehearsed
 from turngap.load.schedule import SETUP_S
 from turngap.load.share import NOT_COMPARED
 from turngap.play.cues import cues_of

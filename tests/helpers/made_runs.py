@@ -22,7 +22,7 @@ from math import isfinite
 from pathlib import Path
 
 import numpy as np
-from made_turns import made_turn
+from made_records import make_turn
 from numpy.typing import NDArray
 
 from turngap import __version__
@@ -117,7 +117,13 @@ def store(root: Path, gaps: Floats) -> None:
         folder = root / f"{began:%Y%m%dT%H%M%SZ}-embedded"
         folder.mkdir(parents=True)
         turns = [
-            made_turn(SCENARIOS[place // 3], place % 3 + 1, gap if isfinite(gap) else None)
+            make_turn(
+                scenario=SCENARIOS[place // 3],
+                turn=place % 3 + 1,
+                marks_ms={"agent_onset": gap} if isfinite(gap) else None,
+                ended="reply_done" if isfinite(gap) else "timeout",
+                audio=None,
+            )
             for place, gap in enumerate(row.tolist())
         ]
         write_atomically(folder / TURNS_FILE, b"".join(map(encode, turns)))

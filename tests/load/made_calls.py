@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import numpy as np
-from made_turns import made_turn
+from made_records import make_turn
 
 from turngap.caller.line import Line
 from turngap.core.budget import STARVED_MS
@@ -51,9 +51,16 @@ def turn_of(number: int, gap_ms: float = 300.0, late_ms: float = 0.0) -> Turn:
         loop_lag_ms_max=late_ms,
         starved=late_ms > STARVED_MS,
     )
-    turn = made_turn("made", number, gap_ms, pacing, say="hello")
     mark = MarkRecord(name="user_end", at_ns=0, vantage="caller")  # by which a trace places it
-    return turn.model_copy(update={"marks": (mark,)})
+    return make_turn(
+        scenario="made",
+        turn=number,
+        say="hello",
+        marks_ms={"agent_onset": gap_ms},
+        marks=(mark,),
+        pacing=pacing,
+        audio=None,
+    )
 
 
 def opening(script_of: Callable[[int], Script | Course]) -> Opens:

@@ -113,7 +113,7 @@ async def replay(
     from turngap.play.rounds import replay as play
     from turngap.play.target import AgentChoice
     from turngap.report.run import write_html
-    from turngap.telemetry.telemetry import telling
+    from turngap.telemetry.telemetry import exporting
 
     _number("repeat", repeat, 1, whole=True)
     _number("calibration", calibration, 0, whole=True)
@@ -146,7 +146,7 @@ async def replay(
         greeting_ms=greeting_ms,
         starved_ms=starved_ms,
     )
-    with telling(otlp) as telemetry:
+    with exporting(otlp) as telemetry:
         run, failure = await play(replace(plan, telemetry=telemetry), Progress(on_turn=on_turn))
     try:
         write_html(run)
@@ -241,7 +241,7 @@ async def check(  # noqa: D417
     from turngap.core.paired import Limits
     from turngap.play.plan import Progress
     from turngap.play.target import AgentChoice
-    from turngap.telemetry.telemetry import telling
+    from turngap.telemetry.telemetry import exporting
 
     _number("calibration", calibration, 0, whole=True)
     _number("rounds", rounds, 1, whole=True)
@@ -279,7 +279,7 @@ async def check(  # noqa: D417
         out=_path(out),
     )
     refuse(plan)
-    with telling(otlp) as telemetry:
+    with exporting(otlp) as telemetry:
         checked = await play(replace(plan, telemetry=telemetry), Progress(on_turn=on_turn))
     write_reports(checked.record, checked.path, checked.candidate, checked.reference)
     if checked.failure is not None:
@@ -348,7 +348,7 @@ async def compare(  # noqa: D417
     from turngap.compare.play import compare as play
     from turngap.play.plan import MAX_PHASES, Progress
     from turngap.play.target import AgentChoice
-    from turngap.telemetry.telemetry import telling
+    from turngap.telemetry.telemetry import exporting
 
     _number("rounds", rounds, 1, whole=True)
     _number("phases", phases, 1, MAX_PHASES, whole=True)
@@ -368,7 +368,7 @@ async def compare(  # noqa: D417
         out=_path(out),
         starved_ms=starved_ms,
     )
-    with telling(otlp) as telemetry:
+    with exporting(otlp) as telemetry:
         record, path, failure = await play(
             replace(plan, telemetry=telemetry), Progress(on_turn=on_turn)
         )
@@ -455,7 +455,7 @@ async def load(  # noqa: D417
     from turngap.load.plan import LoadPlan
     from turngap.load.play import load as play
     from turngap.play.target import AgentChoice
-    from turngap.telemetry.telemetry import telling
+    from turngap.telemetry.telemetry import exporting
 
     plan = LoadPlan.of(
         AgentChoice.of(
@@ -491,7 +491,7 @@ async def load(  # noqa: D417
         label=checked_label(label),
         out=_path(out),
     )
-    with telling(otlp) as telemetry:
+    with exporting(otlp) as telemetry:
         loaded = await play(replace(plan, telemetry=telemetry), LoadProgress(on_now=on_now))
     write_reports(loaded.record, loaded.path)
     if loaded.failure is not None:

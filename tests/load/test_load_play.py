@@ -28,7 +28,7 @@ from turngap.load.share import Share
 from turngap.load.words import answer, verdict
 from turngap.play.target import AgentChoice, Target
 from turngap.store.folders import INTERRUPTED
-from turngap.telemetry.sdk import TURNS
+from turngap.telemetry.exporter import TURNS
 from turngap.telemetry.telemetry import telemetry_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
 from turngap.workers.base import Done, Lost, Told, Work

@@ -49,7 +49,7 @@ AGENT = declared(*EXTRA["agent"])
 RAY = declared(*EXTRA["ray"])
 # What writes files of turns for other programs, imported where it is asked for.
 EXPORTS = declared(*EXTRA["parquet"])
-# What `--otlp` sends with (turngap/telemetry/sdk.py).
+# What `--otlp` sends with (turngap/telemetry/exporter.py).
 OTLP = declared(*EXTRA["otlp"])
 # Libraries that are opened, not imported (turngap_services/cuda.py).
 OPENED = {"nvidia-cublas-cu12"}

@@ -16,9 +16,9 @@ from turngap.core.events import ToolCall
 from turngap.core.results import AnswerRecord
 from turngap.load.calls import Answered, load_turn
 from turngap.load.schedule import Call, Shape, Step, Window
-from turngap.load.telling import TracedSteps
+from turngap.load.steps import TracedSteps
 from turngap.play.target import AgentChoice, resolve
-from turngap.telemetry.telemetry import conversation_about, telemetry_to
+from turngap.telemetry.telemetry import telemetry_to
 from turngap.testing.agent import Reply, Script
 from turngap.testing.clock import ManualClock
 
@@ -38,7 +38,7 @@ def roots(there: Collector) -> list[dict[str, object]]:
     return [dict(span.attributes) for span in there.spans if not span.parent]
 
 
-def test_a_replay_tells_all_that_is_listed_of_a_conversation(
+def test_a_replay_sends_all_that_is_listed_of_a_conversation(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     virtual_agents: VirtualAgents,
@@ -51,27 +51,27 @@ def test_a_replay_tells_all_that_is_listed_of_a_conversation(
         "--label", "before", "--otlp", there.url,
     )  # fmt: skip
     assert done.code == 0, done.err
-    (told,) = roots(there)
-    assert set(told) == set(CONVERSATION) - NOT_OF_A_REPLAY
-    assert (told["turngap.label"], told["turngap.dialect"]) == ("before", "pipecat")
+    (root,) = roots(there)
+    assert set(root) == set(CONVERSATION) - NOT_OF_A_REPLAY
+    assert (root["turngap.label"], root["turngap.dialect"]) == ("before", "pipecat")
 
 
-async def test_a_load_test_tells_the_rest_of_it(there: Collector) -> None:
+async def test_a_load_test_sends_the_rest_of_it(there: Collector) -> None:
     call = Call(1, 0.0, 0, Shape("made", (0.36,), 1.0), (True,))
     step = Step(1, 8, Window(0, 10, 0), (call,))
     telemetry = telemetry_to(there.url)
     agent = resolve(AgentChoice("ws://127.0.0.1:9/ws"), SCENARIOS)
-    told = TracedSteps(telemetry, "a-load", agent, label="before", commit="abc")
-    told.headers(step, Endpoint("ws://127.0.0.1:9/ws"))
+    steps = TracedSteps(telemetry, "a-load", agent, label="before", commit="abc")
+    steps.headers(step, Endpoint("ws://127.0.0.1:9/ws"))
     missed = load_turn(1, call, 1, None, missed="refused", why="HTTP 503")
-    await told.ended([load_turn(1, call, 1, Answered(make_turn(), waited_ms=100.0)), missed])
+    await steps.ended([load_turn(1, call, 1, Answered(make_turn(), waited_ms=100.0)), missed])
     telemetry.close()
     (root,) = roots(there)
     assert set(root) == set(CONVERSATION)
     assert (root["error.type"], root["turngap.label"]) == ("refused", "before")
 
 
-def test_turns_of_all_kinds_tell_all_that_is_listed_of_a_turn(
+def test_turns_of_all_kinds_send_all_that_is_listed_of_a_turn(
     there: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
@@ -83,10 +83,9 @@ def test_turns_of_all_kinds_tell_all_that_is_listed_of_a_turn(
     ]
     telemetry = telemetry_to(there.url)
     clock = ManualClock(start_ns=USER_END_NS - NS_PER_S)
-    about = conversation_about("the-run", "coffee-order", 1, 0.0)
-    with telemetry.conversation(about, "embedded", clock) as told:
+    with telemetry.conversation("embedded", clock, "the-run/coffee-order/1/0") as recorder:
         for turn in turns:
-            told.turn(turn, waited_ms=1.0)
+            recorder.turn(turn, waited_ms=1.0)
     telemetry.close()
     spans = there.spans
     sent = {name for span in spans if span.name == "turngap.turn" for name in span.attributes}

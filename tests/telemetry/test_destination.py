@@ -3,8 +3,9 @@
 import pytest
 
 from turngap.core.errors import InputError
+from turngap.core.secrets import REMOVED, text_without_secrets
 from turngap.telemetry import telemetry
-from turngap.telemetry.telemetry import OFF, Destination, telemetry_to
+from turngap.telemetry.telemetry import OFF, Destination, destination_of, telemetry_to
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +25,10 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_path_of_a_signal_is_added_to_the_flags_url(url: str, traces: str) -> None:
-    where = Destination.of(url)
-    assert where.traces == traces
-    assert where.metrics == traces.replace("traces", "metrics")
+    where = destination_of(url)
+    assert where is not None
+    assert where.of("traces") == traces
+    assert where.of("metrics") == traces.replace("traces", "metrics")
 
 
 @pytest.mark.parametrize(
@@ -39,22 +41,20 @@ def test_what_is_no_url_of_http_is_refused(url: str) -> None:
 
 
 def test_a_password_in_the_url_is_shown_nowhere() -> None:
-    where = Destination.of("https://me:a1b2c3d4e5@host:4318")
+    where = destination_of("https://me:a1b2c3d4e5@host:4318")
+    assert where is not None
     assert "a1b2c3d4e5" not in where.shown
-    assert where.traces == "https://me:a1b2c3d4e5@host:4318/v1/traces"
+    assert text_without_secrets("a1b2c3d4e5") == REMOVED
+    assert where.of("traces") == "https://me:a1b2c3d4e5@host:4318/v1/traces"
 
 
-def test_the_urls_of_signals_are_used_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_says_which_signals_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://a/own")
-    assert Destination.of_environment() == Destination("http://a/own", "http://a/own", None)
+    assert destination_of() == Destination("http://a/own", ("traces",))
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://b")
-    assert Destination.of_environment() == Destination(
-        "http://b", "http://a/own", "http://b/v1/metrics"
-    )
+    assert destination_of() == Destination("http://b", ("traces", "metrics"))
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
-    found = Destination.of_environment()
-    assert found is not None
-    assert found.metrics is None
+    assert destination_of() == Destination("http://b", ("traces",))
 
 
 def test_no_variable_no_telemetry() -> None:

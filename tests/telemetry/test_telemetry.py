@@ -1,4 +1,4 @@
-"""What a collector gets of the turns that were told, and what a collector that fails changes."""
+"""What a collector gets of the turns that were played, and what a collector that fails changes."""
 
 import logging
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from turngap.core.results import Turn
 from turngap.core.secrets import remember
 from turngap.load.calls import Answered, load_turn
 from turngap.load.schedule import Call, Shape, Step, Window
-from turngap.load.telling import TracedSteps
+from turngap.load.steps import TracedSteps
 from turngap.play.target import AgentChoice, resolve
-from turngap.telemetry import sdk
-from turngap.telemetry.sdk import GAP, STAGES, TURNS
-from turngap.telemetry.telemetry import Telemetry, conversation_about, telemetry_to
+from turngap.telemetry import exporter
+from turngap.telemetry.exporter import GAP, STAGES, TURNS
+from turngap.telemetry.telemetry import Recorder, Telemetry, telemetry_to
 from turngap.testing.clock import ManualClock
 
 SECRET = "sk-a1b2c3d4e5f6g7h8"
@@ -42,24 +42,27 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    monkeypatch.setattr(sdk, "TIMEOUT_S", 30.0)  # a busy machine is no slow collector
+    monkeypatch.setattr(exporter, "TIMEOUT_S", 30.0)  # a busy machine is no slow collector
     with collector() as kept:
         yield kept
 
 
-def tell(telemetry: Telemetry, *turns: Turn, **about: Any) -> tuple[str, ...]:
-    """A conversation of these turns; returns the headers that its agent got."""
+def begun(telemetry: Telemetry, **about: Any) -> Recorder:
     clock = ManualClock(start_ns=USER_END_NS - NS_PER_S)
-    known = conversation_about("the-run", "coffee-order", 1, 0.0, **about)
-    with telemetry.conversation(known, "embedded", clock) as told:
+    return telemetry.conversation("embedded", clock, "the-run/coffee-order/1/0", **about)
+
+
+def record(telemetry: Telemetry, *turns: Turn, **about: Any) -> tuple[str, ...]:
+    """A conversation of these turns; returns the headers that its agent got."""
+    with begun(telemetry, **about) as recorder:
         for turn in turns:
-            told.turn(turn, USER_END_NS + NS_PER_S)
-    return told.headers
+            recorder.turn(turn, USER_END_NS + NS_PER_S)
+    return recorder.headers
 
 
-def told_of(there: Collector, *turns: Turn) -> list[Span]:
+def sent_of(there: Collector, *turns: Turn) -> list[Span]:
     telemetry = telemetry_to(there.url)
-    tell(telemetry, *turns)
+    record(telemetry, *turns)
     telemetry.close()
     return there.spans
 
@@ -71,7 +74,7 @@ def named(spans: list[Span], name: str) -> list[Span]:
 def test_a_conversation_is_one_tree_of_turns_and_stages(there: Collector) -> None:
     telemetry = telemetry_to(there.url)
     turn = make_turn(counts={"user_bot_latency_ms": 333.25, "agent_gap_ms": 340.0})
-    (header,) = tell(telemetry, turn, make_turn(turn=2, marks_ms=None, ended="timeout"))
+    (header,) = record(telemetry, turn, make_turn(turn=2, marks_ms=None, ended="timeout"))
     assert telemetry.close() == (
         f"telemetry of 1 conversation sent to {there.url}: {len(there.spans)} spans"
     )
@@ -99,8 +102,8 @@ def test_a_conversation_is_one_tree_of_turns_and_stages(there: Collector) -> Non
     assert {span.service for span in spans} == {"turngap"}
 
 
-def test_a_cut_in_is_told_and_has_no_stages(there: Collector) -> None:
-    spans = told_of(there, make_turn(marks_ms=scaled(-0.5)))
+def test_a_cut_in_is_traced_and_has_no_stages(there: Collector) -> None:
+    spans = sent_of(there, make_turn(marks_ms=scaled(-0.5)))
     (turn,) = named(spans, "turngap.turn")
     assert turn.attributes["turngap.cut_in"] is True
     assert turn.attributes["turngap.gap_ms"] == -199.125
@@ -113,7 +116,7 @@ def test_a_cut_in_is_told_and_has_no_stages(there: Collector) -> None:
 def test_the_histogram_has_the_gaps_in_seconds_and_exemplars_that_lead_to_their_turns(
     there: Collector,
 ) -> None:
-    spans = told_of(there, make_turn(), make_turn(turn=2, marks_ms=scaled(3)))
+    spans = sent_of(there, make_turn(), make_turn(turn=2, marks_ms=scaled(3)))
     points = {a["turngap.outcome"]: p for n, _, a, p in there.points if n == GAP}
     assert points["answered"].sum == pytest.approx(0.39825)
     assert points["late"].count == 1
@@ -127,7 +130,7 @@ def test_the_histogram_has_the_gaps_in_seconds_and_exemplars_that_lead_to_their_
 
 
 def test_a_turn_that_no_figure_counts_is_in_the_trace_alone(there: Collector) -> None:
-    spans = told_of(there, make_turn(left_out="a cold start"), make_turn(turn=2))
+    spans = sent_of(there, make_turn(left_out="a cold start"), make_turn(turn=2))
     assert len(named(spans, "turngap.turn")) == 2
     assert sum(p.as_int for n, _, _, p in there.points if n == TURNS) == 1
 
@@ -136,11 +139,11 @@ def test_what_was_said_is_sent_only_if_it_is_wanted(
     there: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turn = make_turn(reply="Your code is 1234.")
-    (quiet,) = named(told_of(there, turn), "turngap.turn")
+    (quiet,) = named(sent_of(there, turn), "turngap.turn")
     assert not {"turngap.say", "turngap.reply", "turngap.transcript"} & set(quiet.attributes)
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
     there.requests.clear()
-    (open_,) = named(told_of(there, turn), "turngap.turn")
+    (open_,) = named(sent_of(there, turn), "turngap.turn")
     assert open_.attributes["turngap.reply"] == "Your code is 1234."
 
 
@@ -148,7 +151,7 @@ def test_no_secret_goes_out(there: Collector) -> None:
     remember(SECRET)
     turn = make_turn(marks_ms=None, ended="timeout", error=f"401: bad key {SECRET}")
     telemetry = telemetry_to(there.url)
-    tell(telemetry, turn, label=f"--token {SECRET}")
+    record(telemetry, turn, label=f"--token {SECRET}")
     telemetry.close()
     assert there.spans
     assert not any(SECRET.encode() in body for _, _, body in there.requests)
@@ -162,16 +165,16 @@ def test_the_environment_names_where_it_goes_and_who_sends_it(
     monkeypatch.setenv("OTEL_SERVICE_NAME", "nightly")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=ci")
     telemetry = telemetry_to(None)
-    tell(telemetry, make_turn())
+    record(telemetry, make_turn())
     telemetry.close()
     assert {path for path, *_ in there.requests} == {"/base/v1/traces", "/base/v1/metrics"}
     assert {headers.get("x-team") for _, headers, _ in there.requests} == {SECRET}
     assert {span.service for span in there.spans} == {"nightly"}
 
 
-def test_without_a_destination_nothing_is_told_and_no_header_sent() -> None:
+def test_without_a_destination_nothing_is_made_and_no_header_sent() -> None:
     telemetry = telemetry_to(None)
-    assert tell(telemetry, make_turn()) == ()
+    assert record(telemetry, make_turn()) == ()
     assert telemetry.close() is None
 
 
@@ -180,7 +183,7 @@ def test_a_sampler_that_keeps_nothing_tells_the_agent_so(
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
     telemetry = telemetry_to(there.url)
-    (header,) = tell(telemetry, make_turn())
+    (header,) = record(telemetry, make_turn())
     telemetry.close()
     assert header.endswith("-00")
     assert not there.spans
@@ -194,9 +197,9 @@ async def test_a_collector_that_fails_is_left_alone_and_reported_once(
     with collector(status=200 if refuses else 400) as failing:
         failing.refuses = refuses
         telemetry = telemetry_to(failing.url)
-        tell(telemetry, make_turn())
+        record(telemetry, make_turn())
         await telemetry.between()
-        tell(telemetry, make_turn())
+        record(telemetry, make_turn())
         await telemetry.between()
         words = telemetry.close()
         assert [path for path, *_ in failing.requests].count("/v1/metrics") <= 1
@@ -212,7 +215,7 @@ async def test_a_collector_that_fails_is_left_alone_and_reported_once(
 async def test_nothing_is_sent_before_a_flush(there: Collector) -> None:
     telemetry = telemetry_to(there.url)
     for _ in range(3):
-        tell(telemetry, *(make_turn(turn=n) for n in range(1, 100)))  # more than the SDK's batch
+        record(telemetry, *(make_turn(turn=n) for n in range(1, 100)))  # more than the SDK's batch
     assert not there.requests
     await telemetry.between()
     assert len(there.spans) == 3 * (1 + 99 * 11)
@@ -223,17 +226,17 @@ def test_a_turn_that_cannot_be_traced_ends_nothing_and_is_logged(
     there: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
     telemetry = telemetry_to(there.url)
-    tell(telemetry, make_turn().model_copy(update={"marks": ()}))
-    tell(telemetry, make_turn())
+    record(telemetry, make_turn().model_copy(update={"marks": ()}))
+    record(telemetry, make_turn())
     telemetry.close()
     assert "turn 1 has no mark user_end" in caplog.text
-    assert len([span for span in there.spans if not span.parent]) == 1
+    assert len(named(there.spans, "turngap.turn")) == 1
 
 
 async def test_what_is_sent_between_conversations_is_sent_once(there: Collector) -> None:
     telemetry = telemetry_to(there.url)
     for _ in range(3):
-        tell(telemetry, make_turn())
+        record(telemetry, make_turn())
         await telemetry.between()
     telemetry.close()
     ids = [span.id for span in there.spans]
@@ -251,11 +254,7 @@ def test_a_call_that_an_error_ended_says_of_which_kind(
     error: Exception, kind: str, there: Collector
 ) -> None:
     telemetry = telemetry_to(there.url)
-    known = conversation_about("the-run", "coffee-order", 1, 0.0)
-    with (
-        pytest.raises(type(error)),
-        telemetry.conversation(known, "embedded", ManualClock()),
-    ):
+    with pytest.raises(type(error)), begun(telemetry):
         raise error
     telemetry.close()
     (root,) = there.spans
@@ -274,15 +273,15 @@ async def test_of_a_step_a_few_calls_are_traced_and_all_turns_counted(
         1, 8, Window(0, 10, 0), tuple(Call(n, 0.0, 0, shape, (True,)) for n in range(1, calls + 1))
     )
     telemetry = telemetry_to(there.url)
-    told = TracedSteps(telemetry, "a-load", resolve(AgentChoice("ws://127.0.0.1:9/ws"), SCENARIOS))
-    headers = told.headers(step, Endpoint("ws://127.0.0.1:9/ws"))
+    steps = TracedSteps(telemetry, "a-load", resolve(AgentChoice("ws://127.0.0.1:9/ws"), SCENARIOS))
+    headers = steps.headers(step, Endpoint("ws://127.0.0.1:9/ws"))
     assert len(headers) == calls
     assert sum(header.endswith("-01") for (header,) in headers.values()) == traced
     turns = [
         load_turn(1, call, 1, Answered(make_turn(), waited_ms=100.0)) for call in step.calls[:-1]
     ]
     refused = load_turn(1, step.calls[-1], 1, None, missed="refused", why="HTTP 503")
-    await told.ended([*turns, refused])
+    await steps.ended([*turns, refused])
     telemetry.close()
     roots = [span for span in there.spans if not span.parent]
     assert {f"traceparent: 00-{r.trace}-{r.id}-01" for r in roots} <= {
@@ -303,8 +302,8 @@ async def test_of_a_step_a_few_calls_are_traced_and_all_turns_counted(
 def test_of_callers_on_other_machines_no_call_is_traced(there: Collector) -> None:
     step = Step(1, 1, Window(0, 10, 0), (Call(1, 0.0, 0, Shape("made", (0.36,), 1.0), (True,)),))
     agent = resolve(AgentChoice("ws://127.0.0.1:9/ws"), SCENARIOS)
-    told = TracedSteps(telemetry_to(there.url), "a-load", agent, traces=False)
-    ((header,),) = told.headers(step, Endpoint("ws://127.0.0.1:9/ws")).values()
+    steps = TracedSteps(telemetry_to(there.url), "a-load", agent, traces=False)
+    ((header,),) = steps.headers(step, Endpoint("ws://127.0.0.1:9/ws")).values()
     assert header.endswith("-00")
 
 
@@ -312,12 +311,12 @@ async def test_every_call_that_was_to_be_traced_gets_its_root(there: Collector) 
     shape = Shape("made", (0.36,), 1.0)
     step = Step(1, 2, Window(0, 10, 0), tuple(Call(n, 0.0, 0, shape, (True,)) for n in range(1, 4)))
     telemetry = telemetry_to(there.url)
-    told = TracedSteps(telemetry, "a-load", resolve(AgentChoice("ws://127.0.0.1:9/ws"), SCENARIOS))
-    told.headers(step, Endpoint("ws://127.0.0.1:9/ws"))
-    await told.ended([load_turn(1, step.calls[0], 1, Answered(make_turn(), waited_ms=0.0))])
-    told.headers(step, Endpoint("ws://127.0.0.1:9/ws"))
-    told.let_go(AgentError("load.worker", "a caller is lost"))
-    told.let_go()  # nothing is left
+    steps = TracedSteps(telemetry, "a-load", resolve(AgentChoice("ws://127.0.0.1:9/ws"), SCENARIOS))
+    steps.headers(step, Endpoint("ws://127.0.0.1:9/ws"))
+    await steps.ended([load_turn(1, step.calls[0], 1, Answered(make_turn(), waited_ms=0.0))])
+    steps.headers(step, Endpoint("ws://127.0.0.1:9/ws"))
+    steps.let_go(AgentError("load.worker", "a caller is lost"))
+    steps.let_go()  # nothing is left
     telemetry.close()
     roots = [span for span in there.spans if not span.parent]
     assert [root.attributes["turngap.turns"] for root in roots] == [1, 0, 0, 0, 0, 0]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from turngap.core.errors import InputError
-from turngap.telemetry.telemetry import Destination, remember_headers, why_unsendable
+from turngap.telemetry.telemetry import destination_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -53,23 +53,19 @@ def send_traces() -> "Future[bool] | None":
 def _provider() -> "TracerProvider | None":
     """Return the process's provider of tracers; None if nobody wants traces or they cannot go."""
     try:
-        where = Destination.of_environment()
+        where = destination_of()
     except InputError as e:
-        logger.warning(f"nothing is traced: {e.message}")
+        logger.warning(f"nothing is traced: {e.message} {e.hint}".rstrip())
         return None
-    if where is None or where.traces is None:
-        return None
-    if why := why_unsendable(where):
-        logger.warning(f"nothing is traced: {why}")
+    if where is None or "traces" not in where.signals:
         return None
     from opentelemetry import trace
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace import TracerProvider
 
-    from turngap.telemetry.sdk import processor_of, resource_of
+    from turngap.telemetry.exporter import processor_of, resource_of
 
-    remember_headers()
     provider = TracerProvider(resource=resource_of("turngap-agent"))
-    provider.add_span_processor(processor_of(OTLPSpanExporter(where.traces, timeout=SEND_S)))
+    provider.add_span_processor(processor_of(OTLPSpanExporter(timeout=SEND_S)))
     trace.set_tracer_provider(provider)
     return provider

@@ -9,8 +9,7 @@ import typer
 from turngap.cli import options
 from turngap.cli.progress import played
 from turngap.cli.results import show, stored_check
-from turngap.cli.shared import leave
-from turngap.cli.telling import telemetry_of
+from turngap.cli.shared import leave, telemetry_of
 from turngap.core.budget import CALIBRATION_TURNS, STARVED_MS
 from turngap.core.errors import ExitCode, InputError
 

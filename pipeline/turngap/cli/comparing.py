@@ -9,8 +9,7 @@ import typer
 from turngap.cli import options
 from turngap.cli.progress import played
 from turngap.cli.results import show, stored_comparison
-from turngap.cli.shared import leave, say
-from turngap.cli.telling import telemetry_of
+from turngap.cli.shared import leave, say, telemetry_of
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import AgentError, ExitCode, TurngapError
 

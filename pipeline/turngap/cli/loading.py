@@ -8,8 +8,7 @@ import typer
 from turngap.cli import options
 from turngap.cli.progress import Display
 from turngap.cli.results import show, stored_load
-from turngap.cli.shared import leave, say
-from turngap.cli.telling import telemetry_of
+from turngap.cli.shared import leave, say, telemetry_of
 from turngap.core.budget import CALIBRATION_TURNS, DEFAULT_BUDGET_MS, MAX_STARVED_MS, STARVED_MS
 from turngap.core.errors import ExitCode
 from turngap.core.lengths import minutes_words

@@ -8,8 +8,7 @@ import typer
 
 from turngap.cli import options
 from turngap.cli.progress import Display, announce, command_to_resume
-from turngap.cli.shared import print_block, print_json, say, show_failure
-from turngap.cli.telling import telemetry_of
+from turngap.cli.shared import print_block, print_json, say, show_failure, telemetry_of
 from turngap.core.budget import CALIBRATION_TURNS, STARVED_MS
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from turngap.telemetry.telemetry import Telemetry
+
 
 def show_error(error: TurngapError) -> None:
     """Show an error that ended the command; with `--json` it is the document."""
@@ -46,6 +48,24 @@ def say(text: str) -> None:
     """
     sys.stderr.write("\n".join(map(harmless, text.split("\n"))) + "\n")
     sys.stderr.flush()
+
+
+def telemetry_of(ctx: typer.Context, otlp: str | None) -> "Telemetry":
+    """Return telemetry that is sent and reported when the command is over.
+
+    Raises:
+        InputError: the URL is not one of a collector.
+    """
+    from turngap.telemetry.telemetry import telemetry_to
+
+    telemetry = telemetry_to(otlp)
+
+    def close() -> None:
+        if words := telemetry.close():
+            say(words)
+
+    ctx.call_on_close(close)
+    return telemetry
 
 
 def print_json(document: Any) -> None:

@@ -25,8 +25,7 @@ from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.rehearsal import rehearse
 from turngap.load.schedule import Step
 from turngap.load.search import Search, to_come
-from turngap.load.steps import Callers, at_once, callers_for, sessions_over, why_void
-from turngap.load.telling import TracedSteps
+from turngap.load.steps import Callers, TracedSteps, at_once, callers_for, sessions_over, why_void
 from turngap.play.rounds import calibrated, identified
 from turngap.play.run import kept
 from turngap.store.provenance import git_commit
@@ -110,7 +109,7 @@ class _LoadTest:
         self._clock = MonotonicClock()
         self._endpoint: Endpoint | None = None
         self._so_far = Played()  # of the step that is played
-        self._telling = TracedSteps(
+        self._traced = TracedSteps(
             plan.telemetry,
             keeper.folder.name,
             plan.agent,
@@ -135,7 +134,7 @@ class _LoadTest:
                 self._executor,
                 greeting_ms,
                 self._take,
-                lambda step: self._telling.headers(step, endpoint),
+                lambda step: self._traced.headers(step, endpoint),
             )
             if self._plan.mode == "search":
                 await self._find(callers.play)
@@ -237,7 +236,7 @@ class _LoadTest:
         try:
             return await self._step(step, play, left_s, confirms, decided)
         except BaseException as e:
-            self._telling.let_go(e)
+            self._traced.let_go(e)
             raise
 
     async def _step(
@@ -296,7 +295,7 @@ class _LoadTest:
         void = gone or why_void(counted, plan.starved_ms, figures.caller_late_ms)
         figures = replace(figures, void=void, confirms=confirms)
         await self._keeper.end(figures)
-        await self._telling.ended(played.turns)
+        await self._traced.ended(played.turns)
         return figures
 
     async def _settled(self) -> None:

@@ -1,24 +1,29 @@
-"""Steps played by callers in processes of their own, and what their turns say of the callers."""
+"""Steps played by callers in processes of their own: what is said of the callers, and traces."""
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from http.client import HTTPException
 from math import ceil
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import ProxyHandler, build_opener
 
 import psutil
 
 from turngap.caller.endpoint import Endpoint
+from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S, Clock
 from turngap.load.calls import OVERTIME_S, CallMark, News, Played, missed_turns
 from turngap.load.plan import LoadPlan
 from turngap.load.record import LoadTurn, StepFigures
 from turngap.load.schedule import Call, Step, Window, shares
 from turngap.load.share import Share, play_share
+from turngap.play.target import Target
+from turngap.telemetry.telemetry import Recorder, Telemetry
 from turngap.workers.base import Executor, Lost, Told
 
 # So many took 0.40 of a core, were 0.7 ms late (p99) and heard gaps to 0.27 (p50) and 0.81 ms (p99,
@@ -31,6 +36,9 @@ GRACE_S = 60.0
 LONGEST_ENDING_S = 15.0
 ASK_TIMEOUT_S = 2.0
 MOST_ANSWER_BYTES = 4096
+# This many calls of each step have a trace. An agent that traces makes ten spans a turn, and a load
+# test of a thousand turns a second must not send ten thousand of them.
+TRACED_CALLS = 20
 
 
 def callers_for(plan: LoadPlan) -> int:
@@ -204,3 +212,94 @@ def why_void(turns: Sequence[LoadTurn], starved_ms: float, late_ms: float | None
             "quieter machine, more processes (--callers) or another machine (--on ray)"
         )
     return None
+
+
+class TracedSteps:
+    """The telemetry of each step, made when it is over.
+
+    Args:
+        run: the name of the load test's folder.
+        traces: whether the callers' clock is that of this process, as on one machine.
+        about: attributes of every call, by turngap's names.
+    """
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        run: str,
+        target: Target,
+        *,
+        traces: bool = True,
+        **about: Any,
+    ) -> None:
+        self._telemetry, self._run, self._traces = telemetry, run, traces
+        self._about = about
+        self._agent = target.choice.shown
+        self._recorders: dict[int, Recorder] = {}
+
+    def headers(self, step: Step, endpoint: Endpoint) -> Mapping[int, tuple[str, ...]]:
+        """Return the headers of each call of a step that begins; most ask for no trace."""
+        self.let_go()
+        if not self._telemetry.on:
+            return {}
+        every = max(1, len(step.calls) // TRACED_CALLS)
+        traced = step.calls[::every][:TRACED_CALLS] if self._traces else ()
+        self._recorders = {
+            call.number: self._telemetry.conversation(
+                self._agent,
+                MonotonicClock(),
+                f"{self._run}/{step.number}/{call.number}",
+                endpoint.host_and_port,
+                begins_s=call.at_s,
+                run=self._run,
+                scenario=call.shape.scenario,
+                repeat=1,
+                phase_ms=0.0,
+                call=call.number,
+                step=step.number,
+                sessions=step.sessions,
+                dialect=endpoint.spec().name,
+                **self._about,
+            )
+            for call in traced
+        }
+        recorded = {number: recorder.headers for number, recorder in self._recorders.items()}
+        return {call.number: self._telemetry.untraced for call in step.calls} | recorded
+
+    async def ended(self, turns: Sequence[LoadTurn]) -> None:
+        """Trace and count the turns of the step that is over, and send what there is."""
+        if not self._telemetry.on:
+            return
+        of: defaultdict[int, list[LoadTurn]] = defaultdict(list)
+        for turn in turns:
+            of[turn.call].append(turn)
+            if turn.counted and turn.missed is not None:
+                self._telemetry.count_missed(self._agent, turn.missed)
+            elif turn.counted and turn.played is not None and turn.call not in self._recorders:
+                self._telemetry.count(self._agent, turn.played, waited_ms=turn.waited_ms)
+        for call, recorder in self._recorders.items():
+            _end(recorder, of[call])
+        self._recorders = {}
+        await self._telemetry.between()
+
+    def let_go(self, error: BaseException | None = None) -> None:
+        """End the traces of a step that did not come to its end, without their turns.
+
+        Their agents may have traced them, under a span that would be missing.
+        """
+        for recorder in self._recorders.values():
+            if error is not None:
+                recorder.raised(error)
+            recorder.end()
+        self._recorders = {}
+
+
+def _end(recorder: Recorder, turns: Sequence[LoadTurn]) -> None:
+    instants: list[int] = []
+    for turn in sorted(turns, key=lambda turn: turn.turn):
+        if turn.played is not None:
+            recorder.turn(turn.played, waited_ms=turn.waited_ms, counts=turn.counted)
+            instants += [mark.at_ns for mark in turn.played.marks]
+        elif turn.missed is not None:
+            recorder.failed(f"{turn.missed}: {turn.why}", str(turn.missed))
+    recorder.end(max(instants, default=None))

@@ -33,7 +33,7 @@ from turngap.store.folders import INTERRUPTED, utc_now
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run
 from turngap.store.writer import RunWriter
-from turngap.telemetry.telemetry import TracedConversation, conversation_about
+from turngap.telemetry.telemetry import Recorder
 
 # A greeting through LLM and TTS was seen to take one to two seconds.
 GREETING_MS = 3000.0
@@ -122,21 +122,24 @@ class RunInProgress:
         scenario: LoadedScenario,
         repeat: int,
         phase: int,
-    ) -> TracedConversation:
+    ) -> Recorder:
         """Begin the trace of a conversation."""
-        about = conversation_about(
-            self.folder.name,
-            scenario.scenario.name,
-            repeat,
-            phase * 1000 / RATE,
-            server=endpoint.host_and_port,
-            commit=self._opening.commit,
-            label=self._opening.label,
-        )
+        name, phase_ms = scenario.scenario.name, phase * 1000 / RATE
         agent = self.target.choice.shown
         # One side of a check or a comparison has a name of its own.
         agent = agent if self._name == self.target.choice.name else f"{agent} {self._name}"
-        return self._plan.telemetry.conversation(about, agent, clock)
+        return self._plan.telemetry.conversation(
+            agent,
+            clock,
+            f"{self.folder.name}/{name}/{repeat}/{phase_ms:g}",
+            endpoint.host_and_port,
+            run=self.folder.name,
+            scenario=name,
+            repeat=repeat,
+            phase_ms=phase_ms,
+            commit=self._opening.commit,
+            label=self._opening.label,
+        )
 
     async def play_over(
         self,
@@ -147,7 +150,7 @@ class RunInProgress:
         repeat: int = 1,
         phase: int = 0,
         watch: Clock | None = None,
-        traced: TracedConversation | None = None,
+        traced: Recorder | None = None,
     ) -> None:
         """Play one conversation over a line that is open; `watch` is the `Conversation`'s.
 

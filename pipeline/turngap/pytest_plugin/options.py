@@ -88,10 +88,10 @@ def _starved_ms(config: pytest.Config) -> float | None:
 
 def _collector(config: pytest.Config) -> str | None:
     if url := _either(config, "otlp"):
-        from turngap.telemetry.telemetry import Destination
+        from turngap.telemetry.telemetry import require_http
 
         try:
-            Destination.of(url)
+            require_http(url)
         except InputError as e:
             raise pytest.UsageError(f"--turngap-otlp, or turngap_otlp: {e}") from None
     return url

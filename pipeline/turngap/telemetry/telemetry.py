@@ -9,9 +9,10 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from secrets import token_hex
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from turngap.backends import Need
 from turngap.clocks import wall_ns
@@ -24,12 +25,11 @@ from turngap.core.secrets import remember_secrets, text_without_secrets, texts_w
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-    from turngap.telemetry.sdk import Ids, Sender
+    from turngap.telemetry.exporter import Exporter
 
 Attributes = dict[str, Any]
 
 OTLP = Need("module", "opentelemetry.exporter.otlp.proto.http", "pip install 'turngap[otlp]'")
-_SIGNALS = ("traces", "metrics")
 # Outcomes in which the agent failed the person altogether.
 FAILED = ("error", "no_reply")
 
@@ -40,102 +40,92 @@ class Destination:
 
     Attributes:
         shown: its URL as messages name it.
-        traces, metrics: the URL of each signal; None: it is not sent.
+        signals: which of `traces` and `metrics` are sent.
+        url: what the flag gives; None: the SDK reads the environment.
     """
 
     shown: str
-    traces: str | None
-    metrics: str | None
+    signals: tuple[str, ...]
+    url: str | None = None
 
-    @classmethod
-    def of(cls, url: str) -> Self:
-        """Read `--otlp URL`, to which `/v1/traces` and `/v1/metrics` are added.
-
-        Raises:
-            InputError: it is not a URL of HTTP.
-        """
-        parts = _read(url.strip())
-        if parts is None:
-            raise InputError(
-                "otlp.url",
-                f"{text_without_secrets(url)!r} is no URL of a collector",
-                hint="expected http://HOST:PORT; collectors take OTLP over HTTP at port 4318",
-            )
-        if parts.password:
-            remember_secrets({"password": unquote(parts.password)})
-        path = parts.path.rstrip("/")
-        for signal in _SIGNALS:
-            path = path.removesuffix(f"/v1/{signal}")
-        traces, metrics = (
-            urlunsplit(parts._replace(path=f"{path}/v1/{signal}", fragment=""))
-            for signal in _SIGNALS
-        )
-        shown = text_without_secrets(url.strip())
-        return cls(shown, _if_wanted("traces", traces), _if_wanted("metrics", metrics))
-
-    @classmethod
-    def of_environment(cls) -> Self | None:
-        """Read OTEL_EXPORTER_OTLP_ENDPOINT and the URLs of the signals; None: none of them is set.
-
-        Raises:
-            InputError: one of them is not a URL of HTTP.
-        """
-        base, traces, metrics = (_variable(name) for name in ("", "TRACES_", "METRICS_"))
-        if not (shown := base or traces or metrics):
+    def of(self, signal: str) -> str | None:
+        """Return the URL of a signal; None where the environment has it."""
+        if self.url is None:
             return None
-        for url in filter(None, (traces, metrics)):
-            cls.of(url)  # only to check it: the URL of a signal is used as it is
-        whole = cls.of(base) if base else None
-        return cls(
-            text_without_secrets(shown),
-            _if_wanted("traces", traces or (whole and whole.traces)),
-            _if_wanted("metrics", metrics or (whole and whole.metrics)),
-        )
+        parts = urlsplit(self.url)
+        path = parts.path.rstrip("/").removesuffix("/v1/traces").removesuffix("/v1/metrics")
+        return urlunsplit(parts._replace(path=f"{path}/v1/{signal}", fragment=""))
 
 
-def _read(url: str) -> SplitResult | None:
+def destination_of(url: str | None = None) -> Destination | None:
+    """Return where `--otlp URL`, or else the environment, wants telemetry; None: nowhere.
+
+    Raises:
+        InputError: nothing can be sent there: `otlp.url` if it is not a URL of HTTP,
+            `otlp.missing` if the exporter is not installed, `otlp.off` if the environment forbids.
+    """
+    base = (url or "").strip() or _variable("ENDPOINT")
+    own = ["" if url else _variable(f"{signal}_ENDPOINT") for signal in ("TRACES", "METRICS")]
+    urls = [each for each in (base, *own) if each]
+    if not urls:
+        return None
+    for each in urls:
+        require_http(each)
+    for name in ("HEADERS", "TRACES_HEADERS", "METRICS_HEADERS"):  # they hold keys
+        for pair in _variable(name).split(","):
+            remember_secrets({"secret": unquote(pair.partition("=")[2].strip())})
+    _require_sendable()
+    signals = tuple(
+        signal
+        for signal, given in zip(("traces", "metrics"), own, strict=True)
+        if (base or given) and _env(f"OTEL_{signal.upper()}_EXPORTER").lower() != "none"
+    )
+    if not signals:
+        raise InputError("otlp.off", "OTEL_TRACES_EXPORTER and OTEL_METRICS_EXPORTER are both none")
+    return Destination(text_without_secrets(urls[0]), signals, base if url else None)
+
+
+def require_http(url: str) -> None:
+    """Check the URL of a collector.
+
+    Raises:
+        InputError: it is not one of HTTP.
+    """
     try:
         parts = urlsplit(url)
         known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # of a port that is no number
-        return None
-    return parts if known else None
+        known = False
+    if not known:
+        raise InputError(
+            "otlp.url",
+            f"{text_without_secrets(url)!r} is no URL of a collector",
+            hint="expected http://HOST:PORT; collectors take OTLP over HTTP at port 4318",
+        )
 
 
-def _variable(signal: str, what: str = "ENDPOINT") -> str:
-    return os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}{what}", "").strip()
-
-
-def _if_wanted(signal: str, url: str | None) -> str | None:
-    """Return None where the environment turns a signal off."""
-    chosen = os.environ.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip().lower()
-    return None if chosen == "none" else url
-
-
-def why_unsendable(where: Destination) -> str | None:
-    """Return why nothing can be sent there, by what is installed and set; None if it can."""
+def _require_sendable() -> None:
     try:
         installed = OTLP.met()
     except ModuleNotFoundError:  # not even the package that contains it
         installed = False
     if not installed:
-        return f"it needs OpenTelemetry's exporter: {OTLP.remedy}"
-    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return "OTEL_SDK_DISABLED is set"
-    protocols = {_variable(signal, "PROTOCOL") for signal in ("", "TRACES_", "METRICS_")}
+        what = "telemetry needs OpenTelemetry's exporter, which is not installed"
+        raise InputError("otlp.missing", what, hint=OTLP.remedy)
+    if _env("OTEL_SDK_DISABLED").lower() == "true":
+        raise InputError("otlp.off", "OTEL_SDK_DISABLED is set")
+    protocols = {_variable(f"{signal}PROTOCOL") for signal in ("", "TRACES_", "METRICS_")}
     if others := protocols - {"", "http/protobuf"}:
-        return f"the environment wants OTLP by {min(others)}; turngap speaks http/protobuf"
-    if where.traces is None and where.metrics is None:
-        return "OTEL_TRACES_EXPORTER and OTEL_METRICS_EXPORTER are both none"
-    return None
+        what = f"the environment wants OTLP by {min(others)}; turngap speaks http/protobuf"
+        raise InputError("otlp.off", what)
 
 
-def remember_headers() -> None:
-    """Learn the values of OTEL_EXPORTER_OTLP_HEADERS, which hold keys: no text shows them."""
-    for signal in ("", "TRACES_", "METRICS_"):
-        for pair in _variable(signal, "HEADERS").split(","):
-            if value := unquote(pair.partition("=")[2].strip()):
-                remember_secrets({"secret": value})
+def _variable(name: str) -> str:
+    return _env(f"OTEL_EXPORTER_OTLP_{name}")
+
+
+def _env(name: str) -> str:
+    return os.environ.get(name, "").strip()
 
 
 class Telemetry:
@@ -144,37 +134,50 @@ class Telemetry:
     Make it with `telemetry_to`. It is used by one thread.
 
     Attributes:
+        conversations: how many have a trace.
         lost: whether something could not be sent; known when it is closed.
     """
 
     def __init__(self, where: Destination | None = None, why_not: str = "") -> None:
         self._where, self._why_not = where, why_not
-        self._sender: Sender | None = None
-        self._conversations = 0
-        self.lost = False
-        if where is not None and not why_not:
-            from turngap.telemetry import sdk
+        self._exporter: Exporter | None = None
+        self.conversations, self.lost = 0, bool(why_not)
+        if where is not None:
+            from turngap.telemetry import exporter
 
-            remember_headers()
-            self._sender = sdk.Sender(where.traces, where.metrics)
+            self._exporter = exporter.Exporter(where)
 
     @property
     def on(self) -> bool:
-        return self._sender is not None
+        return self._exporter is not None
 
     @property
     def untraced(self) -> tuple[str, ...]:
-        """Return the headers of a call that is no conversation: the agent is not to trace it."""
-        return () if self._sender is None else (self._sender.ids(sampled=False).header,)
+        """Return the headers of a call that has no trace: the agent is not to make one either."""
+        return (f"traceparent: 00-{token_hex(16)}-{token_hex(8)}-00",) if self.on else ()
 
     def conversation(
-        self, about: Mapping[str, Any], agent: str, clock: Clock, *, sampled: bool = True
-    ) -> "TracedConversation":
-        """Begin a conversation; `about` are attributes that are known by now.
+        self,
+        agent: str,
+        clock: Clock,
+        name: str,
+        server: tuple[str | None, int | None] = (None, None),
+        *,
+        begins_s: float = 0.0,
+        **about: Any,
+    ) -> "Recorder":
+        """Begin the trace of a conversation, now or that much later.
 
-        Without `sampled` it has no trace, and the agent is told to make none.
+        `about` are attributes of turngap's, by their names without `turngap.`.
         """
-        return TracedConversation(self, self._sender, clock, about, agent, sampled=sampled)
+        attributes = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": agent,
+            "gen_ai.conversation.id": name,
+            "server.address": server[0],
+            "server.port": server[1],
+        } | _ours(about)
+        return Recorder(self, self._exporter, clock, attributes, round(begins_s * 1e9))
 
     def count(
         self, agent: str, turn: Turn, span: "Span | None" = None, waited_ms: float = 0.0
@@ -183,60 +186,52 @@ class Telemetry:
 
         What was waited before the person could begin is part of the gap.
         """
-        if (sender := self._sender) is None or turn.left_out is not None:
+        if (exporter := self._exporter) is None or turn.left_out is not None:
             return
-        from turngap.telemetry import sdk
+        from turngap.telemetry import exporter as names
 
         of = {"gen_ai.agent.name": agent, "turngap.outcome": turn.outcome}
-        sender.count(sdk.TURNS, 1, of, span)
+        exporter.count(names.TURNS, 1, of, span)
         if turn.yield_ms is not None:
-            sender.count(sdk.YIELD, turn.yield_ms / 1000, of, span)
+            exporter.count(names.YIELD, turn.yield_ms / 1000, of, span)
         if not turn.replied or turn.gap_ms is None:
             return
-        sender.count(sdk.GAP, (turn.gap_ms + waited_ms) / 1000, of, span)
+        exporter.count(names.GAP, (turn.gap_ms + waited_ms) / 1000, of, span)
         claim, _ = claimed_gap(turn.counts)
         if claim is not None:
-            sender.count(sdk.CLAIMED, claim / 1000, of, span)
+            exporter.count(names.CLAIMED, claim / 1000, of, span)
         for name, ms in turn.stage_ms.items():
-            sender.count(sdk.STAGES, ms / 1000, of | {"turngap.stage": name}, span)
+            exporter.count(names.STAGES, ms / 1000, of | {"turngap.stage": name}, span)
 
     def count_missed(self, agent: str, missed: str) -> None:
         """Count a turn that could not be played, by what became of it."""
-        if self._sender is not None:
+        if self._exporter is not None:
             of = {"gen_ai.agent.name": agent, "turngap.outcome": missed}
-            self._sender.count("turngap.turn.outcomes", 1, of)
-
-    def ended(self) -> None:
-        """Note that a conversation has its trace."""
-        self._conversations += 1
+            self._exporter.count("turngap.turn.outcomes", 1, of)
 
     async def between(self) -> None:
         """Send what there is, between two conversations; when it returns, nothing is being sent."""
-        if self._sender is not None:
-            await asyncio.to_thread(self._sender.flush)
+        if self._exporter is not None:
+            await asyncio.to_thread(self._exporter.flush)
 
     def close(self) -> str | None:
         """Send the rest, and return a sentence on what was sent; None: nothing was to be."""
-        if self._where is None:
-            return None
-        if (sender := self._sender) is None:
-            self.lost = True
-            return f"telemetry is not sent: {self._why_not}"
-        self._sender = None
-        sender.close()
-        self.lost = bool(sender.failed)
-        of = f"{self._conversations} conversation" + ("" if self._conversations == 1 else "s")
+        if self._exporter is None or self._where is None:
+            return f"telemetry is not sent: {self._why_not}" if self._why_not else None
+        exporter, self._exporter = self._exporter, None
+        exporter.close()
+        shown, self.lost = self._where.shown, bool(exporter.failed)
         if self.lost:
-            what = " and ".join(sender.failed)
-            sent = f"{sender.sent} spans were sent"
-            return (
-                f"telemetry: {what} could not be sent to {self._where.shown}, {sent}: {sender.why}"
-            )
-        return f"telemetry of {of} sent to {self._where.shown}: {sender.sent} spans"
+            what, sent = " and ".join(exporter.failed), f"{exporter.sent} spans were sent"
+            return f"telemetry: {what} could not be sent to {shown}, {sent}: {exporter.why}"
+        of = f"{self.conversations} conversation" + ("" if self.conversations == 1 else "s")
+        return f"telemetry of {of} sent to {shown}: {exporter.sent} spans"
 
 
-class TracedConversation:
-    """A conversation while it is played, used as a context; its spans are made when it is over.
+class Recorder:
+    """A conversation's trace while it is played, used as a context.
+
+    The spans of its turns are made when it is over.
 
     Attributes:
         headers: those that its WebSocket is opened with, so that the agent's own spans hang under
@@ -246,24 +241,27 @@ class TracedConversation:
     def __init__(
         self,
         telemetry: Telemetry,
-        sender: "Sender | None",
+        exporter: "Exporter | None",
         clock: Clock,
-        about: Mapping[str, Any],
-        agent: str,
-        *,
-        sampled: bool,
+        attributes: Attributes,
+        begins_ns: int,
     ) -> None:
-        self._telemetry, self._sender, self._clock = telemetry, sender, clock
-        self._about, self._agent = dict(about), agent
-        self._turns: list[_TracedTurn] = []
-        self._begun_ns, self._ended_ns = clock.now_ns(), None
-        self._why = self._error_type = ""
-        self._ids: Ids | None = None if sender is None else sender.ids(sampled=sampled)
-        self.headers = () if self._ids is None else (self._ids.header,)
+        self._telemetry, self._exporter, self._clock = telemetry, exporter, clock
+        self._attributes = attributes
+        self._turns: list[_PlayedTurn] = []
+        self.headers: tuple[str, ...] = ()
+        # The caller's clock has no date: both are read once, when nobody speaks.
+        self._date_ns = wall_ns() - clock.now_ns()
+        if exporter is not None:
+            at_ns = clock.now_ns() + self._date_ns + begins_ns
+            name = f"invoke_agent {attributes['gen_ai.agent.name']}"
+            self._root = exporter.span(name, at_ns, _known(attributes))
+            self.headers = (exporter.header_of(self._root),)
 
     def note(self, **about: Any) -> None:
         """Add attributes of turngap's that came to be known, by their names without `turngap.`."""
-        self._about |= {f"turngap.{name}": value for name, value in about.items()}
+        if self._exporter is not None:
+            self._root.set_attributes(_known(_ours(about)))
 
     def turn(
         self,
@@ -278,16 +276,38 @@ class TracedConversation:
         `waited_ms` is how much later than intended the person began. If the turn does not count,
         it is in the trace alone.
         """
-        if self._sender is not None:
-            self._turns.append(_TracedTurn(turn, ended_ns, waited_ms, counts))
-
-    def lasted(self, begun_ns: int, ended_ns: int) -> None:
-        """Set when it was, on the caller's clock, where that is known only afterwards."""
-        self._begun_ns, self._ended_ns = begun_ns, ended_ns
+        if self._exporter is not None:
+            self._turns.append(_PlayedTurn(turn, ended_ns, waited_ms, counts))
 
     def failed(self, why: str, kind: str) -> None:
-        """Set why the call ended before all turns were played, and the kind of error."""
-        self._why, self._error_type = why, kind
+        """Note why the call ended before all turns were played, and the kind of error."""
+        if self._exporter is not None:
+            self._exporter.fail(self._root, why)
+            self._root.set_attribute("error.type", kind)
+
+    def raised(self, error: BaseException) -> None:
+        """Note the error that ended the call."""
+        kind = error.kind if isinstance(error, TurngapError) else type(error).__name__
+        self.failed(f"{error}" or type(error).__name__, kind)
+
+    def end(self, ended_ns: int | None = None) -> None:
+        """Make the spans of the turns, and end the trace: then on the caller's clock, or now."""
+        exporter, self._exporter = self._exporter, None
+        if exporter is None:
+            return
+        over_ns = self._clock.now_ns() if ended_ns is None else ended_ns
+        try:
+            for each in self._turns:
+                span = self._turn_span(exporter, each)
+                over_ns = max(over_ns, each.end_ns)
+                if each.counts:
+                    agent = self._attributes["gen_ai.agent.name"]
+                    self._telemetry.count(agent, each.turn, span, each.waited_ms)
+        except Exception as e:  # a fault of telemetry must not end what is measured
+            logging.getLogger("turngap").warning(f"a conversation has no whole trace: {e}")
+        self._root.set_attribute("turngap.turns", len(self._turns))
+        self._telemetry.conversations += self._root.is_recording()
+        self._root.end(over_ns + self._date_ns)
 
     def __enter__(self) -> Self:
         return self
@@ -295,67 +315,33 @@ class TracedConversation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        sender, self._sender = self._sender, None
-        if sender is None or self._ids is None:
-            return
         if error is not None:
-            self.failed(f"{error}" or type(error).__name__, error_type(error))
-        try:
-            self._send_to(sender, self._ids)
-        except Exception as e:  # a fault of telemetry must not end what is measured
-            logging.getLogger("turngap").warning(f"a conversation has no whole trace: {e}")
+            self.raised(error)
+        self.end()
 
-    def _send_to(self, sender: "Sender", ids: "Ids") -> None:
-        # The caller's clock has no date: both are read once, when nobody speaks.
-        now_ns = self._clock.now_ns()
-        date_ns = wall_ns() - now_ns
-        root = None
-        if ids.sampled:
-            about = {
-                "gen_ai.operation.name": "invoke_agent",
-                "gen_ai.agent.name": self._agent,
-                "turngap.turns": len(self._turns),
-                "error.type": self._error_type,
-            }
-            begun_ns = min(self._begun_ns, *(turn.start_ns for turn in self._turns[:1]), now_ns)
-            attributes = _known(about | self._about)
-            name = f"invoke_agent {self._agent}"
-            root = sender.span(name, begun_ns + date_ns, attributes, ids=ids)
-            if self._why:
-                sender.fail(root, self._why)
-        for each in self._turns:
-            span = root and self._turn_span(sender, root, each, date_ns)
-            if each.counts:
-                self._telemetry.count(self._agent, each.turn, span, each.waited_ms)
-        if root is not None:
-            over_ns = now_ns if self._ended_ns is None else self._ended_ns
-            root.end(max(over_ns, self._begun_ns, *(t.end_ns for t in self._turns)) + date_ns)
-            self._telemetry.ended()
-
-    def _turn_span(
-        self, sender: "Sender", root: "Span", each: "_TracedTurn", date_ns: int
-    ) -> "Span":
+    def _turn_span(self, exporter: "Exporter", each: "_PlayedTurn") -> "Span":
         turn = each.turn
         attributes = turn_attributes(turn) | {
-            "gen_ai.conversation.id": self._about.get("gen_ai.conversation.id", ""),
+            "gen_ai.conversation.id": self._attributes["gen_ai.conversation.id"],
             "turngap.waited_ms": each.waited_ms or None,
         }
-        span = sender.span("turngap.turn", each.start_ns + date_ns, _known(attributes), root)
+        at_ns = each.start_ns + self._date_ns
+        span = exporter.span("turngap.turn", at_ns, _known(attributes), self._root)
         if turn.outcome in FAILED:
-            sender.fail(span, turn.error or turn.why_no_gap or turn.outcome)
+            exporter.fail(span, turn.error or turn.why_no_gap or turn.outcome)
         if turn.gap_ns is not None and turn.gap_ns >= 0:  # a cut-in has no stages
-            at_ns = _mark(turn, "user_end") + date_ns
+            at_ns = _mark(turn, "user_end") + self._date_ns
             for stage in turn.stages:
                 # Nothing by which a tool would take it for a call of an LLM.
                 about = {"turngap.stage": stage.name, "turngap.stage_ms": stage.ms}
-                sender.span(f"turngap.{stage.name}", at_ns, about, span).end(at_ns + stage.ns)
+                exporter.span(f"turngap.{stage.name}", at_ns, about, span).end(at_ns + stage.ns)
                 at_ns += stage.ns
-        span.end(each.end_ns + date_ns)
+        span.end(each.end_ns + self._date_ns)
         return span
 
 
 @dataclass(frozen=True, slots=True)
-class _TracedTurn:
+class _PlayedTurn:
     """A turn with its instants on the caller's clock."""
 
     turn: Turn
@@ -414,37 +400,14 @@ def turn_attributes(turn: Turn) -> Attributes:
     return attributes
 
 
-def error_type(error: BaseException) -> str:
-    """Return what kind of error it is, of which there are few."""
-    return error.kind if isinstance(error, TurngapError) else type(error).__name__
-
-
 def _known(attributes: Mapping[str, Any]) -> Attributes:
     """Leave out what is not known, and every secret."""
     known = {name: v for name, v in attributes.items() if v is not None and v != ""}
     return texts_without_secrets(known)
 
 
-def conversation_about(
-    run: str,
-    scenario: str,
-    repeat: int,
-    phase_ms: float,
-    *,
-    server: tuple[str | None, int | None] = (None, None),
-    **more: Any,
-) -> Attributes:
-    """Return what is known of a conversation before it begins; `more` are turngap's attributes."""
-    about: Attributes = {
-        "gen_ai.conversation.id": f"{run}/{scenario}/{repeat}/{phase_ms:g}",
-        "server.address": server[0],
-        "server.port": server[1],
-        "turngap.run": run,
-        "turngap.scenario": scenario,
-        "turngap.repeat": repeat,
-        "turngap.phase_ms": phase_ms,
-    }
-    return about | {f"turngap.{name}": value for name, value in more.items()}
+def _ours(about: Mapping[str, Any]) -> Attributes:
+    return {f"turngap.{name}": value for name, value in about.items()}
 
 
 OFF = Telemetry()
@@ -457,24 +420,17 @@ def telemetry_to(url: str | None) -> Telemetry:
         InputError: the URL is not one of a collector, or the flag is given and the exporter is not
             installed.
     """
-    if url:
-        where = Destination.of(url)
-    else:
-        try:
-            where = Destination.of_environment()
-        except InputError as e:  # nobody asked this command for it
-            return Telemetry(Destination("", None, None), e.message)
-        if where is None:
-            return OFF
-    why_not = why_unsendable(where) or ""
-    if url and OTLP.remedy in why_not:
-        what = "telemetry needs OpenTelemetry's exporter, which is not installed"
-        raise InputError("otlp.missing", what, hint=OTLP.remedy)
-    return Telemetry(where, why_not)
+    try:
+        where = destination_of(url)
+    except InputError as e:
+        if url and e.kind != "otlp.off":
+            raise
+        return Telemetry(None, f"{e.message}: {e.hint}" if e.hint else e.message)
+    return OFF if where is None else Telemetry(where)
 
 
 @contextmanager
-def telling(url: str | None) -> Iterator[Telemetry]:
+def exporting(url: str | None) -> Iterator[Telemetry]:
     """Yield telemetry as of `telemetry_to`; at the end it is sent, and logged as `turngap`.
 
     Raises:

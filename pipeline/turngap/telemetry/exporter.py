@@ -1,7 +1,6 @@
 """OpenTelemetry's SDK, used so that nothing of it runs during a turn.
 
-Spans are made when a conversation is over, and its batch processor is flushed before the next one
-begins: its own thread finds nothing to do.
+It is flushed before the next conversation begins: its own threads find nothing to do.
 """
 
 import logging
@@ -10,7 +9,6 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry.context import Context
@@ -18,24 +16,24 @@ from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExp
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExportResult, PeriodicExportingMetricReader
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 
 from turngap import __version__
 from turngap.core.budget import GAP_BUCKETS_S
 from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import MOST_SENTENCE, printable
+from turngap.telemetry.telemetry import Destination
 
-# The exporter tries again for this long, unless the environment says otherwise. Its own default,
-# 10 s, would keep the next conversation waiting for a collector that is down.
+# A delivery takes no longer, with its repetitions, unless the environment says otherwise. The SDK's
+# 10 s would keep the next conversation waiting for a collector that is down.
 TIMEOUT_S = 3.0
 # Spans that wait for a flush, and spans of one request: the processor's own thread sends none.
 MOST_WAITING = 8192
 _HOUR_MS = 3_600_000.0
-SPANS, HISTOGRAMS = "spans", "histograms"
 
 GAP = "turngap.turn.gap"
 CLAIMED = "turngap.turn.agent_gap"
@@ -51,47 +49,26 @@ _HISTOGRAMS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Ids:
-    """The identity of a conversation's trace, given out before its first span is made."""
-
-    trace_id: int
-    span_id: int
-    sampled: bool
-
-    @property
-    def header(self) -> str:
-        """Return the header that hangs what an agent traces under the conversation (W3C)."""
-        ids = f"{self.trace_id:032x}-{self.span_id:016x}"
-        return f"traceparent: 00-{ids}-{int(self.sampled):02x}"
-
-
-class Sender:
-    """Makes spans and figures of what was measured, and sends them when it is flushed.
+class Exporter:
+    """Spans and figures of what was measured, sent when it is flushed.
 
     Attributes:
-        sent: spans that the collector took.
-        failed: which of spans and histograms it did not take; no more of these are sent then.
-        why: what the exporter logged of the first failure.
+        why: what the SDK logged of the first failure; after it, no more of its kind is sent.
     """
 
-    def __init__(self, traces: str | None, metrics: str | None) -> None:
-        self.sent, self.why = 0, ""
-        self.failed: list[str] = []
+    def __init__(self, where: Destination) -> None:
         resource = resource_of("turngap")
-        self._ids = _GivenIds()
-        self._provider = TracerProvider(
-            resource=resource, id_generator=self._ids, shutdown_on_exit=False
-        )
-        self._traces = traces is not None
-        if traces is not None:
-            exporter = OTLPSpanExporter(traces, timeout=_timeout_s("TRACES"))
-            self._provider.add_span_processor(processor_of(_Spans(exporter, self)))
+        self.why = ""
+        self._spans = _Spans(where.of("traces"), timeout=_timeout_s())
+        self._figures = _Figures(where.of("metrics"), timeout=_timeout_s())
+        # None: the sampler of the environment.
+        sampler = None if "traces" in where.signals else ALWAYS_OFF
+        self._provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(processor_of(self._spans))
         self._tracer = self._provider.get_tracer("turngap", __version__)
-        readers: list[PeriodicExportingMetricReader] = []
-        if metrics is not None:
-            # Of an endless interval, so that it is read when it is flushed and never by itself.
-            readers.append(PeriodicExportingMetricReader(_Figures(metrics, self), math.inf))
+        # Of an endless interval, so that it is read when it is flushed and never by itself.
+        reader = PeriodicExportingMetricReader(self._figures, math.inf)
+        readers = [reader] if "metrics" in where.signals else []
         self._meters = MeterProvider(readers, resource, shutdown_on_exit=False)
         meter = self._meters.get_meter("turngap", __version__)
         self._turns = meter.create_counter(TURNS, "{turn}", "Turns by outcome.")
@@ -102,33 +79,35 @@ class Sender:
             for name, (about, buckets) in _HISTOGRAMS.items()
         }
 
-    def ids(self, *, sampled: bool = True) -> Ids:
-        """Give out the identity of a trace; `OTEL_TRACES_SAMPLER` decides whether it is kept."""
-        trace_id, span_id = self._ids.generate_trace_id(), self._ids.generate_span_id()
-        if sampled:
-            decision = self._provider.sampler.should_sample(None, trace_id, "conversation")
-            sampled = decision.decision.is_sampled()
-        return Ids(trace_id, span_id, sampled and self._traces)
+    @property
+    def sent(self) -> int:
+        """Return how many spans the collector took."""
+        return self._spans.sent
+
+    @property
+    def failed(self) -> list[str]:
+        """Return which of spans and histograms the collector did not take."""
+        exporters = {"spans": self._spans, "histograms": self._figures}
+        return [name for name, exporter in exporters.items() if exporter.failed]
 
     def span(
-        self,
-        name: str,
-        start_ns: int,
-        attributes: Mapping[str, Any],
-        under: Span | None = None,
-        ids: Ids | None = None,
+        self, name: str, start_ns: int, attributes: Mapping[str, Any], under: Span | None = None
     ) -> Span:
         """Begin a span at an instant of the wall clock; whoever gets it ends it."""
-        self._ids.given = None if ids is None else (ids.trace_id, ids.span_id)
-        span = self._tracer.start_span(
+        return self._tracer.start_span(
             name,
             Context() if under is None else set_span_in_context(under, Context()),
-            SpanKind.INTERNAL if ids is None else SpanKind.CLIENT,
+            SpanKind.CLIENT if under is None else SpanKind.INTERNAL,
             attributes=attributes,
             start_time=start_ns,
         )
-        self._ids.given = None
-        return span
+
+    @staticmethod
+    def header_of(span: Span) -> str:
+        """Return the header that hangs what an agent traces under a span (W3C)."""
+        of = span.get_span_context()
+        sampled = int(of.trace_flags.sampled)
+        return f"traceparent: 00-{of.trace_id:032x}-{of.span_id:016x}-{sampled:02x}"
 
     @staticmethod
     def fail(span: Span, why: str) -> None:
@@ -161,52 +140,31 @@ class Sender:
             self._meters.shutdown()
 
 
-class _Spans(SpanExporter):
+class _Spans(OTLPSpanExporter):
     """The SDK's exporter; it notes what was taken, which the batch processor keeps to itself."""
 
-    def __init__(self, exporter: OTLPSpanExporter, sender: Sender) -> None:
-        self._exporter, self._sender = exporter, sender
+    sent, failed = 0, False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        if SPANS in self._sender.failed:
+        if self.failed:
             return SpanExportResult.FAILURE
-        result = self._exporter.export(spans)
-        if result is SpanExportResult.SUCCESS:
-            self._sender.sent += len(spans)
-        else:
-            self._sender.failed.append(SPANS)
+        result = super().export(spans)
+        self.failed = result is not SpanExportResult.SUCCESS
+        self.sent += 0 if self.failed else len(spans)
         return result
-
-    def shutdown(self) -> None:
-        self._exporter.shutdown()
 
 
 class _Figures(OTLPMetricExporter):
     """The SDK's exporter of figures; it notes a failure, which the reader keeps to itself."""
 
-    def __init__(self, url: str, sender: Sender) -> None:
-        super().__init__(url, timeout=_timeout_s("METRICS"))
-        self._sender = sender
+    failed = False
 
     def export(self, *args: Any, **kwargs: Any) -> MetricExportResult:
-        if HISTOGRAMS in self._sender.failed:
+        if self.failed:
             return MetricExportResult.FAILURE
         result = super().export(*args, **kwargs)
-        if result is not MetricExportResult.SUCCESS:
-            self._sender.failed.append(HISTOGRAMS)
+        self.failed = result is not MetricExportResult.SUCCESS
         return result
-
-
-class _GivenIds(RandomIdGenerator):
-    """Random ids, but for a span whose ids were given out before."""
-
-    given: tuple[int, int] | None = None
-
-    def generate_trace_id(self) -> int:
-        return super().generate_trace_id() if self.given is None else self.given[0]
-
-    def generate_span_id(self) -> int:
-        return super().generate_span_id() if self.given is None else self.given[1]
 
 
 def processor_of(exporter: SpanExporter) -> BatchSpanProcessor:
@@ -215,27 +173,20 @@ def processor_of(exporter: SpanExporter) -> BatchSpanProcessor:
 
 
 def resource_of(name: str) -> Resource:
-    """Return what sends: as the environment describes it, and this name where that has none."""
-    given = Resource.create().attributes
-    ours = {
-        "service.name": name,
-        "service.version": __version__,
-        "service.instance.id": str(uuid.uuid4()),
-    }
-    if str(given.get("service.name", "")).startswith("unknown_service"):
-        given = {key: value for key, value in given.items() if key != "service.name"}
-    return Resource.create({key: value for key, value in ours.items() if key not in given})
+    """Return who sends: as the environment describes it, and this name where that has none."""
+    ours = {"service.version": __version__, "service.instance.id": str(uuid.uuid4())}
+    return Resource.create({"service.name": name} | ours).merge(OTELResourceDetector().detect())
 
 
-def _timeout_s(signal: str) -> float | None:
-    """Return how long the exporter may take; None: as the environment says."""
-    names = (f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
-    return None if any(map(os.environ.get, names)) else TIMEOUT_S
+def _timeout_s() -> float | None:
+    """Return how long a delivery may take; None: as the environment says."""
+    given = (name for name in os.environ if name.startswith("OTEL_EXPORTER_OTLP_"))
+    return None if any(name.endswith("TIMEOUT") for name in given) else TIMEOUT_S
 
 
 @contextmanager
 def _complaints() -> Iterator[Sequence[str]]:
-    """Take what the exporter logs out of the log, where it would be repeated at each attempt."""
+    """Take what the SDK logs out of the log, where it would be repeated at each attempt."""
     logger, complaints = logging.getLogger("opentelemetry"), list[str]()
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: complaints.append(record.getMessage())

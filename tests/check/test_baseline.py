@@ -231,8 +231,3 @@ def test_a_caller_that_might_be_later_than_this_one(file: Path) -> None:
 
 def test_an_empty_baseline(file: Path) -> None:
     assert compared(file, turns=()) == ["it holds no turns"]
-
-
-def test_every_reason_is_given(file: Path) -> None:
-    reasons = compared(file, turns=(), scenario_hashes={}, metrics_version=99)
-    assert len(reasons) == 3

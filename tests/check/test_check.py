@@ -15,7 +15,6 @@ from turngap.check.files import check_text, read_check, write_reports
 from turngap.check.findings import budgets_of, noise_of
 from turngap.check.plan import CONVERSATIONS, CheckPlan
 from turngap.check.words import to_decide
-from turngap.core.paired import Limits
 from turngap.core.results import PacingRecord, Turn
 from turngap.play.calibrate import Calibration
 from turngap.play.target import AgentChoice
@@ -93,22 +92,8 @@ async def test_after_too_few_conversations_the_advice_is_the_fewest_rounds_that_
     assert p50.low > p50.limit
     # The hit rate alone would take over a hundred.
     assert max(m.turns_needed or 0 for m in record.metrics) > 100
-    assert to_decide(record) == (
-        "about 9 more pairs of turns: --rounds 5, or --until-decided "
-        "(the gap p50 was measured in 6 of the 9 conversations that a decision takes)"
-    )
+    assert to_decide(record) == "about 9 more pairs of turns: --rounds 5, or --until-decided"
     assert (await checked(replace(plan, rounds=5))).record.verdict == "regressed"
-
-
-async def test_the_advice_is_the_fewest_rounds_also_where_two_metrics_need_as_many_pairs(
-    agents: FakeAgents, plan: CheckPlan
-) -> None:
-    agents.slower[NEW] = lambda _: 81.0
-    record = (await checked(replace(plan, rounds=4))).record
-    p50, p95 = record.metrics[:2]
-    assert (record.verdict, p50.n) == ("undecided", 24)
-    assert p50.turns_needed == p95.turns_needed  # of which p95 is within its own limit
-    assert "--rounds 5," in to_decide(record)
 
 
 async def test_where_nothing_is_beyond_its_limit_the_advice_is_what_all_metrics_need(
@@ -151,12 +136,6 @@ async def test_until_decided_ends_with_its_time(
     agents.played.clear()
     record = (await checked(replace(plan, rounds=1, until_decided=True))).record
     assert (record.verdict, record.rounds) == ("undecided", 2)
-
-
-async def test_limits_are_heeded(agents: FakeAgents, plan: CheckPlan) -> None:
-    record = (await checked(replace(plan, limits=Limits(p50_ms=0.5)))).record
-    assert record.verdict == "undecided"
-    assert "a regression of 0.5 ms is not excluded" in str(record.metrics[0].why)
 
 
 async def test_an_agent_that_dies_ends_it_without_a_verdict_and_without_a_loss(

@@ -12,7 +12,7 @@ from turngap.check import baseline
 from turngap.check.files import write_reports
 from turngap.check.plan import CheckPlan
 from turngap.check.record import BaselineUse, SaveRecord
-from turngap.check.words import pairs_played, to_decide
+from turngap.check.words import to_decide
 from turngap.core.errors import InputError
 
 # --- against a baseline -----------------------------------------------------------------------
@@ -152,22 +152,6 @@ async def test_a_baseline_that_cannot_be_written_is_an_error_and_the_check_is_ke
     )
 
 
-async def test_rounds_beyond_a_baseline_make_no_pairs_and_that_is_said(
-    agents: FakeAgents, plan: CheckPlan, tmp_path: Path
-) -> None:
-    path = tmp_path / "base.json"
-    short = replace(plan, reference=None, rounds=3)
-    await checked(replace(short, save=path))
-    record = (await checked(replace(short, baseline=path, rounds=5))).record
-    assert (record.verdict, record.rounds, record.pairs) == ("undecided", 5, 9)
-    assert record.baseline == BaselineUse(unmatched=6, more_pairs=0, rejudged=0)
-    assert "6 turns without a twin in the baseline" in pairs_played(record)
-    decide = to_decide(record)
-    assert "of which the baseline has none: a bigger one (--save with --rounds " in decide
-    assert "--against" in decide
-    assert "--until-decided" not in decide
-
-
 async def test_until_decided_ends_where_the_baseline_does(
     agents: FakeAgents, plan: CheckPlan, tmp_path: Path
 ) -> None:
@@ -191,14 +175,6 @@ async def test_a_baseline_with_turns_left_says_which_rounds_would_use_them(
     assert to_decide(record) == "about 12 more pairs of turns, which the baseline has: --rounds 24"
     record = (await checked(replace(later, until_decided=True))).record
     assert record.rounds == 2 * ENOUGH
-
-
-async def test_phases_that_a_baseline_has_not_are_said_to_be_missing(
-    agents: FakeAgents, plan: CheckPlan, tmp_path: Path
-) -> None:
-    later = await saved(plan, tmp_path / "base.json")
-    record = (await checked(replace(later, phases=2, rounds=4))).record
-    assert (record.pairs, record.baseline.unmatched) == (6, 6)  # type: ignore[union-attr]
 
 
 async def test_a_baseline_whose_caller_might_be_later_does_not_compare(

@@ -81,7 +81,9 @@ def runs() -> Iterator[tuple[str, Report]]:
 
 
 def checks() -> Iterator[tuple[str, Report]]:
-    for number, record in enumerate(every_check()):
+    command = "turngap check coffee-order --agent embedded --rounds 2"
+    for number, made in enumerate(every_check()):
+        record = made.model_copy(update={"command": command})
         slower = 41.0 if record.moved_stage else 0.0
         played = record.reference is not None and record.reference.run is not None
         candidate = make_run(make_turns(60, slower_ms=slower))

@@ -10,14 +10,13 @@ from made_records import every_outcome, make_run, make_turn, scaled
 from rich.cells import cell_len
 from rich.console import Console
 
-from turngap.core.budget import OUTCOMES
 from turngap.core.results import (
     BackchannelRecord,
 )
 from turngap.core.stages import MARKS
 from turngap.core.untrusted import printable
 from turngap.report import looks, words
-from turngap.report.console import RULE, Scale, run_svg, telling_turns, turn_block
+from turngap.report.console import Scale, run_svg, telling_turns, turn_block
 from turngap.report.run import summary_block
 from turngap.report.terminal import GUTTER
 
@@ -38,22 +37,6 @@ def bar_of(turn, width=100) -> str:
     return block_lines(turn, width)[1]
 
 
-def summary_text(run, width=100) -> str:
-    return "\n".join(printed(summary_block(run, width), width))
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_rule_stands_in_one_column_for_every_turn(width):
-    turns = [*every_outcome(), make_turn(budget_ms=1500.0), make_turn(marks_ms=scaled(9))]
-    assert {t.outcome for t in turns} == set(OUTCOMES)
-    rule = Scale(width, 800.0).rule
-    for turn in turns:
-        _, bar, axis, *_ = block_lines(turn, width)
-        assert bar[rule] == RULE
-        assert axis[rule] == "┴"
-        assert bar.count(RULE) == 1
-
-
 @pytest.mark.parametrize("width", [1, 20, 40, *WIDTHS])
 def test_no_line_is_wider_than_the_terminal(width):
     turn = make_turn(
@@ -66,38 +49,6 @@ def test_no_line_is_wider_than_the_terminal(width):
     assert all(cell_len(line) <= width for line in lines)
     lines = printed(summary_block(make_run(every_outcome()), width), width)
     assert all(cell_len(line) <= width for line in lines)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_outcome_is_a_symbol_and_a_word_and_the_gap_a_figure(width):
-    for turn in every_outcome():
-        header = block_lines(turn, width)[0]
-        assert header.startswith(looks.SYMBOLS[turn.outcome])
-        assert turn.outcome in header
-        assert f"turn {turn.turn}" in header
-        if turn.gap_ms is not None:
-            assert f"{words.ms(turn.gap_ms)} ms" in header
-    assert len(set(looks.SYMBOLS.values())) == len(OUTCOMES)
-
-
-def test_output_that_is_no_terminal_has_no_escapes():
-    for turn in every_outcome():
-        assert not any("\x1b" in line for line in block_lines(turn))
-    assert "\x1b" not in summary_text(make_run(every_outcome()))
-
-
-def test_bar_is_as_long_as_the_gap_and_late_ones_pass_the_rule():
-    scale = Scale(100, 800.0)
-    for factor in (0.5, 1.0, 1.9, 2.3):
-        turn = make_turn(marks_ms=scaled(factor))
-        drawn = bar_of(turn).rstrip().rstrip(RULE).rstrip()
-        assert len(drawn) == scale.column(turn.gap_ms or 0.0)
-    assert turn.outcome == "late"
-    assert len(drawn) > scale.rule
-
-
-def test_bar_beyond_the_edge_ends_in_an_arrow():
-    assert bar_of(make_turn(marks_ms=scaled(5))).endswith("▶")
 
 
 def test_each_stage_has_its_own_pattern_in_the_bar():
@@ -113,22 +64,6 @@ def test_what_the_agent_says_cannot_steer_the_terminal_or_the_markup():
     heard, replied = block_lines(turn)[-3:-1]
     assert heard.split("heard ")[1].isprintable()
     assert replied.endswith("[bold]x[/bold] y")
-
-
-def test_turn_block_is_pure():
-    turn = make_turn(transcript="long " * 200)
-    first, again = turn_block(turn, 120), turn_block(turn, 120)
-    assert again == first
-    assert again.spans == first.spans
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("n", [0, 1, 200])
-def test_summary_of_any_length_of_run(width, n):
-    turns = [make_turn(turn=i + 1, marks_ms=scaled(0.5 + i / 100)) for i in range(n)]
-    text = summary_text(make_run(turns), width)
-    assert f"{n} turn" in text
-    assert "stored in" in text
 
 
 def test_telling_turns_are_typical_slowest_and_unanswered():
@@ -150,11 +85,6 @@ def test_svg_is_whole_and_fetches_nothing():
     text = "".join(root.itertext()).replace("\xa0", " ")
     assert "answered" in text
     assert "hit rate" in text
-
-
-def test_svg_of_one_run_is_the_same_twice():
-    run = make_run(every_outcome())
-    assert run_svg(run) == run_svg(run)
 
 
 @pytest.mark.parametrize(

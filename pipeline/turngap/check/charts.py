@@ -9,7 +9,6 @@ from turngap.check import words as check_words
 from turngap.check.record import BudgetRecord, MetricVerdict
 from turngap.core.results import Turn
 from turngap.core.stats import percentile
-from turngap.core.untrusted import printable
 from turngap.report import turn_words, words
 from turngap.report.charts import Bar, Chart, Mark, Rule, round_step
 from turngap.report.sections import Range
@@ -91,7 +90,7 @@ def moved_in(pair: TurnPair) -> str:
     moved = {n: after.get(n, 0.0) - before.get(n, 0.0) for n in dict.fromkeys([*before, *after])}
     largest = sorted(moved.items(), key=lambda item: -abs(item[1]))[:3]
     return ", ".join(
-        f"{printable(name)} {check_words.signed_ms(ms)} ms" for name, ms in largest if abs(ms) >= 1
+        f"{name} {check_words.signed_ms(ms)} ms" for name, ms in largest if abs(ms) >= 1
     )
 
 
@@ -129,7 +128,7 @@ def metric_range(metric: MetricVerdict) -> Range | None:
 
     interval = check_words.interval_words(metric)
     spoken = (
-        f"{printable(metric.name)} {check_words.difference_words(metric)}, "
+        f"{metric.name} {check_words.difference_words(metric)}, "
         f"95 % interval {interval or 'not known'}, limit {check_words.limit_words(metric)}"
     )
     left = 0.0 if metric.low is None else x(metric.low)

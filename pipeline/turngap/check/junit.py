@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from turngap.check import words as check_words
 from turngap.check.record import CheckRecord, CheckVerdict, MetricVerdict
-from turngap.core.untrusted import printable
 from turngap.report import measured_words
 from turngap.report.junit import Case, document, times
 
@@ -68,9 +67,9 @@ def _properties(record: CheckRecord) -> list[tuple[str, str]]:
         ("cut_ins", check_words.cut_ins_words(record)),
         ("starved_ms", f"{record.starved_ms:g}"),
         ("caller", check_words.starved_words(record) or measured_words.ON_TIME),
-        ("moved_stage", printable(record.moved_stage or "none")),
+        ("moved_stage", record.moved_stage or "none"),
         ("candidate", check_words.side_words(record.candidate)),
-        ("machine", printable(record.machine.fingerprint)),
+        ("machine", record.machine.fingerprint),
     ]
     if record.reference is not None:
         pairs.append(("reference", check_words.side_words(record.reference)))

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.text import Text
 
 from turngap.check import charts, words
-from turngap.check.record import CheckRecord, CheckVerdict, SideRecord
+from turngap.check.record import CheckRecord, CheckVerdict
 from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES, STARVED_MS
 from turngap.core.summary import counted_turns
 from turngap.core.tokens import token_figures
@@ -252,12 +252,6 @@ def _budgets(record: CheckRecord) -> list[Item]:
         f"Share of the {words.own_name(record)}'s turns within each budget; every turn "
         "counts, with or without a reply."
     )
-    if record.rounds > 1 and record.budgets:
-        caption += (
-            f" A budget is about these recordings, so each of the {record.rounds} rounds narrows "
-            "its interval. The interval of cut-ins, as those of a run, is about any turns, which "
-            "only more recordings narrow (docs/methodology.md)."
-        )
     key = "The drawings run from none to all; the dashed line is the target."
     return [Table(head, rows, caption, key)]
 
@@ -286,10 +280,6 @@ def _problems(record: CheckRecord, candidate: Run, reference: Run | None) -> lis
 MOST_DIFFERENCES = 6
 
 
-def _side(side: SideRecord | None, record: CheckRecord) -> str:
-    return words.no_reference_words(record) if side is None else words.side_words(side)
-
-
 def measured_items(record: CheckRecord, candidate: Run | None, reference: Run | None) -> list[Item]:
     """Build the last section of a check, which is folded on its page."""
     different = words.differences(record)
@@ -297,8 +287,7 @@ def measured_items(record: CheckRecord, candidate: Run | None, reference: Run | 
     basis = Lines(
         [
             Line("compared" if record.reference else "played", words.pairs_played(record)),
-            Line("reference", _side(record.reference, record)),
-            Line(words.own_name(record), words.side_words(record.candidate)),
+            *(Line(name, words.side_words(side)) for name, side in reversed(words.sides(record))),
             Line("caller", words.starved_words(record) or measured_words.ON_TIME),
             Line("accepted", words.accepted_words(record), "strong", unusual),
             *([Line("saved", saved)] if (saved := words.saved_words(record)) else []),
@@ -337,7 +326,7 @@ def measured_items(record: CheckRecord, candidate: Run | None, reference: Run | 
             where=PAGE,
         ),
         *(facts("Settings", report_words.flat(run.settings)) if run else []),
-        Code(words.again_words(record), words.command(record)),
+        *([Code("To do it again:", record.command)] if record.command else []),
     ]
 
 

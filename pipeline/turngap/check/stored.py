@@ -14,9 +14,8 @@ from turngap.check.report import check_report
 from turngap.check.verdict import Judgement, judge
 from turngap.core.paired import Limits, Pair
 from turngap.core.results import Turn
-from turngap.core.untrusted import printable
 from turngap.report import words as report_words
-from turngap.report.sections import Code, Column, Item, Line, Report, Section, Table
+from turngap.report.sections import Column, Line, Report, Section, Table
 from turngap.store.folders import started_at, status_of, utc_now
 from turngap.store.runs import Run
 
@@ -159,24 +158,13 @@ def diff_report(record: CheckRecord, reference: Run, candidate: Run, folder: Pat
     return replace(
         report,
         command="history diff",
-        subject=f"{printable(candidate.path.name)} against {printable(reference.path.name)}",
+        subject=f"{candidate.path.name} against {reference.path.name}",
         lead=lead,
         sections=[
             Section("The runs", [_side_by_side(reference, candidate)]),
-            *(
-                replace(part, items=list(map(_said_of_a_diff, part.items)))
-                for part in report.sections
-            ),
+            *report.sections,
         ],
     )
-
-
-def _said_of_a_diff(item: Item) -> Item:
-    """Reword the command: here it does not repeat anything, but plays what was only read."""
-    if isinstance(item, Code):
-        also = " (add what is set differently: --set, --against-set)"
-        return replace(item, about=f"To play both agents side by side{also}:")
-    return item
 
 
 def _side_by_side(reference: Run, candidate: Run) -> Table:

@@ -6,8 +6,6 @@ fewer turns in time.
 """
 
 import math
-import re
-import shlex
 from dataclasses import dataclass, replace
 
 from turngap.check.baseline import lines_differ
@@ -22,8 +20,6 @@ from turngap.check.record import (
     SideRecord,
     StageShift,
 )
-from turngap.core.budget import STARVED_MS
-from turngap.core.untrusted import printable
 from turngap.report import measured_words, turn_words, words
 from turngap.report.looks import Style
 
@@ -69,9 +65,6 @@ _MEANS_WITHOUT_A_REFERENCE: dict[CheckVerdict, str] = {
 # Nothing was asked but to save, and it was.
 SAVED = VerdictLook("↓", "SAVED", "saved", "as a baseline; nothing was compared", "good")
 
-# A shift below this is not worth a name where it is not beyond chance.
-WORTH_NAMING_MS = 5.0
-
 
 def look_of(record: CheckRecord) -> VerdictLook:
     """Choose how the verdict is shown; a check that was only to save has none."""
@@ -94,7 +87,7 @@ def verdict_words(record: CheckRecord, verdict: CheckVerdict) -> str:
 def why_words(record: CheckRecord) -> list[str]:
     """List what decided, one reason a line; never empty."""
     if record.why:
-        return [printable(why) for why in record.why]
+        return list(record.why)
     return ["every metric and budget holds"]
 
 
@@ -158,17 +151,10 @@ def p_words(p_value: float | None) -> str:
 
 def metric_note(record: CheckRecord, metric: MetricVerdict) -> str:
     """Say why there is no figure or decision, and how many more turns would bring one."""
-    notes = [reason_words(metric)] if metric.why else []
+    notes = [metric.why] if metric.why else []
     if metric.turns_needed is not None and record.verdict != "cannot_compare":
         notes.append(f"about {more_pairs(metric.turns_needed)} would decide")
     return "; ".join(notes)
-
-
-def reason_words(metric: MetricVerdict) -> str:
-    """Say why there is no decision; complete the half sentence stored for few conversations."""
-    why = printable(metric.why or "")
-    few = re.fullmatch(r"(?:moved )?(in \d+ of the \d+ conversations) that it takes", why)
-    return f"was measured {few[1]} that a decision takes" if few else why
 
 
 def more_pairs(n: int) -> str:
@@ -188,11 +174,7 @@ def moved_words(record: CheckRecord) -> str:
     blamed = [s for s in record.stages if s.name == record.moved_stage]
     grown = blamed or [s for s in record.stages if s.moved]
     if not grown:
-        text = "no stage grew beyond chance"
-        largest = max(record.stages, key=lambda s: s.shift_ms)
-        if largest.shift_ms < WORTH_NAMING_MS:
-            return text
-        return f"{text}; the largest shift: {_stage_moved(largest)}"
+        return "no stage grew beyond chance"
     text = "; ".join(map(_stage_moved, grown))
     return text if blamed else f"grew, without a regression of the whole: {text}"
 
@@ -200,7 +182,7 @@ def moved_words(record: CheckRecord) -> str:
 def _stage_moved(stage: StageShift) -> str:
     tail = f", {words.turns_words(stage.slowed)} far slower" if stage.slowed > 0 else ""
     return (
-        f"{printable(stage.name)} {signed_ms(stage.shift_ms)} ms in the typical pair{tail} "
+        f"{stage.name} {signed_ms(stage.shift_ms)} ms in the typical pair{tail} "
         f"(n={stage.n}, {p_words(stage.p_value)})"
     )
 
@@ -212,7 +194,7 @@ def stage_remark(stage: StageShift, record: CheckRecord) -> str:
 
 def budget_name(budget: BudgetRecord) -> str:
     """Say what must hold for a turn to be within the budget."""
-    return f"{printable(budget.name)} ≤ {budget.budget_ms:g} ms"
+    return f"{budget.name} ≤ {budget.budget_ms:g} ms"
 
 
 def budget_figures(budget: BudgetRecord) -> tuple[str, str]:
@@ -228,12 +210,9 @@ def percents(share: float) -> str:
 
 
 def noise_words(record: CheckRecord) -> str:
-    """Say how much identical code varies on this machine, to compare a verdict with."""
-    noise = record.noise
-    if noise is None and record.reference is not None and record.reference.run is not None:
-        return "not known: the reference played no turn twice, to be held against itself"
-    if noise is None:
-        return "not known: no reference was played beside the candidate"
+    """Say how much identical code varies on this machine; empty if unknown."""
+    if (noise := record.noise) is None:
+        return ""
     figures = [f"reference against itself, n={noise.n}"]
     if noise.shift_p50_ms is not None:
         figures.append(f"median shift {signed_ms(noise.shift_p50_ms)} ms")
@@ -267,10 +246,10 @@ def saved_words(record: CheckRecord) -> str:
     """Say what came of `--save`; empty if it was not used."""
     if record.saved is None:
         return ""
-    file = printable(record.saved.file)
+    file = record.saved.file
     if record.saved.done:
         return f"as a baseline: {file}"
-    return f"not saved as {file}: {printable(record.saved.why_not or 'no reason was stored')}"
+    return f"not saved as {file}: {record.saved.why_not or 'no reason was stored'}"
 
 
 def starved_words(record: CheckRecord) -> str:
@@ -290,38 +269,6 @@ def starved_words(record: CheckRecord) -> str:
     if record.verdict == "cannot_compare":
         return text
     return f"{text}: the verdict holds with and without what that added"
-
-
-def again_words(record: CheckRecord) -> str:
-    """Introduce the command; that of an older check lacks overrides of a stack."""
-    with_sets = " (add what is set differently: --set, --against-set)"
-    return f"To do it again{with_sets if not record.command and differences(record) else ''}:"
-
-
-def command(record: CheckRecord) -> str:
-    """Build the command line of such a check; for an older one, as far as known."""
-    if record.command:
-        return printable(record.command)
-    parts = ["turngap", "check", *record.scenarios, "--agent", side_name(record.candidate)]
-    if record.reference is not None and record.reference.run is not None:
-        parts += ["--against", side_name(record.reference)]
-    elif record.reference is not None:
-        parts += ["--baseline", "BASELINE.json"]
-    for metric in record.metrics:
-        if metric.name in ("gap p50", "gap p95"):
-            parts += [f"--limit-{metric.name.split()[-1]}-ms", f"{metric.limit:g}"]
-    for budget in record.budgets:
-        parts += ["--budget", f"{budget.name}={budget.budget_ms:g}"]
-    if record.budgets:
-        parts += ["--target", f"{record.budgets[0].target:g}"]
-    parts += ["--rounds", str(max(record.rounds, 1))]
-    if record.phases > 1:
-        parts += ["--phases", str(record.phases)]
-    if record.starved_ms != STARVED_MS:
-        parts += ["--starved-ms", f"{record.starved_ms:g}"]
-    if record.saved is not None:
-        parts += ["--save", record.saved.file]
-    return " ".join(shlex.quote(printable(part)) for part in parts)
 
 
 def own_name(record: CheckRecord) -> str:
@@ -377,17 +324,12 @@ def accepted_words(record: CheckRecord) -> str:
     return measured_words.accepted_words(record.starved_ms, max(errors, default=None))
 
 
-def no_reference_words(record: CheckRecord) -> str:
-    """Say what takes the place of a reference."""
-    return "none: budgets only" if record.budgets else "none"
-
-
 def side_name(side: SideRecord) -> str:
     """Name the agent as `--agent` and `--against` take it: `DIR#STACK` for a checkout's."""
     named = side.agent.get("stack") or side.agent.get("url") or "agent"
     if checkout := side.agent.get("checkout"):
         named = f"{checkout}#{named}"
-    return printable(str(named))
+    return str(named)
 
 
 def side_words(side: SideRecord) -> str:
@@ -396,7 +338,7 @@ def side_words(side: SideRecord) -> str:
     if side.run is None:
         parts.append("stored baseline")
     else:
-        parts.append(f"run {printable(side.run)}")
+        parts.append(f"run {side.run}")
     if side.valid is not None:
         # Percentiles of the run alone do not hold then; a verdict bounds what the caller added.
         alone = " by itself" if side.starved else ""
@@ -423,10 +365,7 @@ def differences(record: CheckRecord) -> list[tuple[str, str, str]]:
     if record.reference is None:
         return []
     both = record.reference, record.candidate
-    a, b = (
-        {printable(k): printable(v) for k, v in words.flat(side.agent) if v not in ("{}", "[]")}
-        for side in both
-    )
+    a, b = ({k: v for k, v in words.flat(side.agent) if v not in ("{}", "[]")} for side in both)
     names = dict.fromkeys([*a, *b])
     if any("checkout" in side.agent for side in both):
         names = [
@@ -447,8 +386,6 @@ def to_decide(record: CheckRecord) -> str:
     text = f"about {more_pairs(metric.turns_needed)}"
     if rounds := _rounds_for(record, metric.turns_needed):
         text += f": --rounds {rounds}, or --until-decided"
-    if metric.why and "conversations" in metric.why:
-        text += f" (the {metric.name} {reason_words(metric)})"
     return text
 
 
@@ -499,7 +436,7 @@ def short_words(record: CheckRecord) -> str:
     text = "; ".join(map(_changed, shown))
     stage = next((s for s in record.stages if s.name == record.moved_stage), None)
     if stage is not None:
-        text += f". The stage that moved is {printable(stage.name)}: "
+        text += f". The stage that moved is {stage.name}: "
         text += f"{signed_ms(stage.shift_ms)} ms in the typical pair"
     return f"{text[:1].upper()}{text[1:]}."
 
@@ -507,7 +444,7 @@ def short_words(record: CheckRecord) -> str:
 def _changed(metric: MetricVerdict) -> str:
     interval = interval_words(metric)
     sure = f" (95 % interval {interval})" if interval else ""
-    subject = _SUBJECTS.get(metric.name, printable(metric.name))
+    subject = _SUBJECTS.get(metric.name, metric.name)
     if metric.unit == "ms" and metric.difference is not None:
         than = "quicker" if metric.difference < 0 else "slower"
         return f"{subject} is {words.ms(abs(metric.difference))} ms {than}{sure}"

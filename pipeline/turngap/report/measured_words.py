@@ -53,7 +53,7 @@ def instrument_words(calibration: CalibrationRecord | None, spoken: object = Non
     error = calibration.error_ms
     figures = [("p50", error.p50), ("p95", error.p95), ("p99", error.p99), ("max", error.max)]
     known = " · ".join(f"{name} {value:.2f}" for name, value in figures if value is not None)
-    note = f"; {printable(calibration.note)}" if calibration.note else ""
+    note = f"; {calibration.note}" if calibration.note else ""
     if isinstance(spoken, int) and calibration.rate not in (None, spoken):
         note += f"; this run's line has {spoken:,} Hz"
     return f"error {known or 'not known'} ms (n={error.n}){_calibrated_in(calibration)}{note}"
@@ -65,7 +65,7 @@ def _calibrated_in(calibration: CalibrationRecord) -> str:
         return ""
     rates = [rate for rate in (calibration.rate, calibration.agent_rate) if rate]
     at = " and ".join(f"{rate:,}" for rate in dict.fromkeys(rates))
-    return f" in {printable(calibration.dialect)}" + (f" at {at} Hz" if at else "")
+    return f" in {calibration.dialect}" + (f" at {at} Hz" if at else "")
 
 
 def piece_words(piece: PieceRecord) -> str:
@@ -74,7 +74,7 @@ def piece_words(piece: PieceRecord) -> str:
     ended = f"from {begun} to {words.instant(piece.finished_utc)}" if piece.finished_utc else ""
     said = [
         f"{words.turns_words(piece.turns)}, {ended or f'begun {begun} and killed before its end'}",
-        *([f"ended by: {printable(piece.failure)}"] if piece.failure else []),
+        *([f"ended by: {piece.failure}"] if piece.failure else []),
         f"instrument: {calibration_words(piece)}",
         f"clock: {offset_words(piece)}",
         f"turngap {piece.turngap_version} on {piece.machine.cpu} ({piece.machine.fingerprint}), "

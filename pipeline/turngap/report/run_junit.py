@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from turngap.core.results import Turn
-from turngap.core.untrusted import printable
 from turngap.report import turn_words, words
 from turngap.report.junit import Case, document, times
 from turngap.store.runs import Run
@@ -41,17 +40,17 @@ def _case(run: Run, turn: Turn) -> Case:
     if not run.valid:
         return Case(name, "skipped", f"{words.validity_words(run.record)} ({message})")
     if turn.left_out is not None:
-        return Case(name, "skipped", f"left out: {printable(turn.left_out)} ({message})")
+        return Case(name, "skipped", f"left out: {turn.left_out} ({message})")
     status = "passed" if outcome == "answered" else "failed"
     return Case(name, status, message, kind=outcome, seconds=gap_s)
 
 
 def _properties(run: Run) -> Iterator[tuple[str, str]]:
-    yield "run", printable(run.path.name)
-    yield "agent", printable(agent_name(run))
-    yield "commit", printable(run.record.measured_commit or "not in a git checkout")
+    yield "run", run.path.name
+    yield "agent", agent_name(run)
+    yield "commit", run.record.measured_commit or "not in a git checkout"
     yield "valid", words.validity_words(run.record)
     yield "hit_rate", str(run.hit_rate)
     yield "cut_ins", str(run.cut_ins)
     yield "gap_ms", str(run.gap_ms)
-    yield "machine", printable(run.record.machine.fingerprint)
+    yield "machine", run.record.machine.fingerprint

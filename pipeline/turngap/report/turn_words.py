@@ -42,9 +42,9 @@ def gap_words(turn: Turn) -> tuple[str, ...]:
 def why_words(turn: Turn) -> str | None:
     """Say why a turn has no gap or failed; None if there is nothing to explain."""
     if turn.why_no_gap is not None:
-        return printable(turn.why_no_gap)
+        return turn.why_no_gap
     if turn.error is not None:
-        return f"the agent failed in mid-reply: {printable(turn.error)}"
+        return f"the agent failed in mid-reply: {turn.error}"
     if turn.outcome == "error":
         return "the line was lost before the reply had ended"
     return None
@@ -62,12 +62,12 @@ def other_verdicts_words(turn: Turn) -> list[tuple[str, str]]:
     """List the verdicts other than the rule on the agent's text, each with its name."""
     found: list[tuple[str, str]] = []
     if (sound := turn.transcribed) is not None:
-        heard = f"“{printable(sound.heard)}”: " if sound.heard else ""
+        heard = f"“{sound.heard}”: " if sound.heard else ""
         found.append(("by sound", heard + _verdict_words(sound)))
     if (judge := turn.judged) is not None:
         word = {True: f"{SYMBOLS['answered']} right", False: f"{SYMBOLS['error']} wrong"}
         said = "not judged" if judge.right is None else word[judge.right]
-        found.append(("judge", f"{said}: {printable(judge.why)}" if judge.why else said))
+        found.append(("judge", f"{said}: {judge.why}" if judge.why else said))
     return found
 
 
@@ -76,21 +76,21 @@ def _verdict_words(answer: AnswerRecord) -> str:
         case "right":
             return f"{SYMBOLS['answered']} right"
         case "wrong":
-            return f"{SYMBOLS['error']} wrong: {printable('; '.join(answer.failed))}"
+            return f"{SYMBOLS['error']} wrong: {'; '.join(answer.failed)}"
         case "not_judged":
-            return f"not judged: {printable(answer.why or 'not known')}"
+            return f"not judged: {answer.why or 'not known'}"
 
 
 def calls_words(turn: Turn) -> list[str]:
     """List each tool call with its result."""
-    return [f"{printable(call_text(call))} {_came_of(call)}" for call in turn.calls or ()]
+    return [f"{call_text(call)} {_came_of(call)}" for call in turn.calls or ()]
 
 
 def _came_of(call: ToolCall) -> str:
     took = "" if call.ms is None else f" after {ms(call.ms)} ms"
     if call.error is not None:
-        return f"failed{took}: {printable(call.error)}"
-    return f"gave{took}: {printable(call.result or 'nothing')}" if took else "did not come back"
+        return f"failed{took}: {call.error}"
+    return f"gave{took}: {call.result or 'nothing'}" if took else "did not come back"
 
 
 def notes_of(turn: Turn) -> list[str]:
@@ -102,16 +102,16 @@ def notes_of(turn: Turn) -> list[str]:
         notes.append(f"barge-in: the agent was silent after {ms(turn.yield_ms)} ms")
     for extra in turn.backchannels:
         effect = "stopped the reply" if extra.reply_stopped else "did not stop the reply"
-        notes.append(f"“{printable(extra.say)}” {effect}")
+        notes.append(f"“{extra.say}” {effect}")
     told = turn.error or ""
-    notes += [f"the agent reported: {printable(f)}" for f in turn.faults if f not in told]
+    notes += [f"the agent reported: {f}" for f in turn.faults if f not in told]
     for note in _other_notes(turn):
         n = turn.notes[note]
         notes.append(printable(note, SHORT) + ("" if n == 1 else f" ({n:,} times)"))
     if turn.llm is not None:
-        notes.append(f"answered by {printable(turn.llm)}")
+        notes.append(f"answered by {turn.llm}")
     if turn.left_out is not None:
-        notes.append(f"left out of the figures: {printable(turn.left_out)}")
+        notes.append(f"left out of the figures: {turn.left_out}")
     if turn.pacing.starved:
         how = _how_starved(turn.pacing)
         counted = "; the turn still counts in the figures" if turn.left_out is None else ""

@@ -10,7 +10,7 @@ from turngap.check.record import CheckRecord, CheckVerdict
 from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES, STARVED_MS
 from turngap.core.summary import counted_turns
 from turngap.core.tokens import token_figures
-from turngap.report import looks, measured_words, terminal, token_words, turn_words
+from turngap.report import looks, measured_words, terminal, turn_words
 from turngap.report import words as report_words
 from turngap.report.charts import Agent, domain_of, gap_chart
 from turngap.report.console import turn_block
@@ -220,7 +220,7 @@ def llm_words(
     """Say how fast each side's language model was: a line for each that reported it."""
     sides = (("reference", reference), (own_name, candidate))
     return [
-        f"language model of the {name}: {token_words.token_figures_words(figures)}"
+        f"language model of the {name}: {turn_words.token_figures_words(figures)}"
         for name, run in sides
         if run is not None and (figures := token_figures(counted_turns(run.turns))) is not None
     ]

@@ -18,7 +18,6 @@ from turngap.report import (
     measured_words,
     page,
     terminal,
-    token_words,
     turn_words,
     words,
 )
@@ -117,7 +116,7 @@ def _figures(run: Run, summary: Summary) -> list[Item]:
     figures += [Figure("held out", *words.held_out_words(h)) for h in run.record.held_out]
     left_out = measured_words.left_out_words(summary)
     counted = words.turns_words(summary.gap_n, summary.gap_recorded)
-    llm = summary.llm and token_words.token_figures_words(summary.llm)
+    llm = summary.llm and turn_words.token_figures_words(summary.llm)
     return [
         Figures(figures),
         lines(
@@ -331,7 +330,7 @@ def take(run: Run, turn: Turn, base: Path, domain: charts.Domain, name: str = ""
 def turn_lines(turn: Turn) -> list[Line]:
     """List what was said and done in a turn, and why it had its outcome."""
     found: list[Line] = []
-    if tokens := token_words.tokens_words(turn):
+    if tokens := turn_words.tokens_words(turn):
         found.append(Line("llm", tokens, "dim"))
     found += [Line("tool", call, "dim") for call in turn_words.calls_words(turn)]
     if why := turn_words.why_words(turn):

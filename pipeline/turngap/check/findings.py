@@ -83,18 +83,27 @@ def record_of(played: Played) -> CheckRecord:
                 for name in target.stand_ins(s.scenario for s in plan.scenarios)
             )
         ),
-        pairs=judgement.n if judgement else 0,
-        left_out=judgement.left_out if judgement else 0,
-        starvation=judgement.starvation if judgement else None,
-        metrics=judgement.metrics if judgement else (),
-        stages=judgement.stages if judgement else (),
-        moved_stage=judgement.moved_stage if judgement else None,
         budgets=played.budgets,
         noise=noise_of(reference.turns, plan.limits) if reference is not None else None,
         baseline=played.use,
         command=plan.command,
         label=plan.label,
+        **judged(judgement),
     )
+
+
+def judged(judgement: Judgement | None) -> dict[str, Any]:
+    """Return the fields of a `CheckRecord` that a judgement decides."""
+    if judgement is None:
+        return {"pairs": 0, "left_out": 0, "metrics": (), "stages": (), "moved_stage": None}
+    return {
+        "pairs": judgement.n,
+        "left_out": judgement.left_out,
+        "starvation": judgement.starvation,
+        "metrics": judgement.metrics,
+        "stages": judgement.stages,
+        "moved_stage": judgement.moved_stage,
+    }
 
 
 def verdict_of(

@@ -8,7 +8,7 @@ from typing import Any
 from turngap.check import baseline as baselines
 from turngap.check import words
 from turngap.check.baseline import lines_differ
-from turngap.check.findings import noise_of, side_of, too_starved, verdict_of
+from turngap.check.findings import judged, noise_of, side_of, too_starved, verdict_of
 from turngap.check.record import CheckRecord
 from turngap.check.report import check_report
 from turngap.check.verdict import Judgement, judge
@@ -26,7 +26,7 @@ def compare_stored(reference: Run, candidate: Run, limits: Limits | None = None)
     Both are judged by the candidate's budgets. Where they do not compare, the verdict says so and
     `why` has every reason. The record's instants are those of the judging: nothing was played.
     """
-    limits, judged = limits or Limits(), utc_now()
+    limits, now_utc = limits or Limits(), utc_now()
     twins = _twins(reference, candidate)
     pairs = [
         Pair(
@@ -49,8 +49,8 @@ def compare_stored(reference: Run, candidate: Run, limits: Limits | None = None)
     return CheckRecord(
         verdict=verdict,
         why=why,
-        started_utc=judged,
-        finished_utc=judged,
+        started_utc=now_utc,
+        finished_utc=now_utc,
         machine=record.machine,
         reference=side_of(reference),
         candidate=side_of(candidate),
@@ -61,7 +61,7 @@ def compare_stored(reference: Run, candidate: Run, limits: Limits | None = None)
         stand_ins=tuple(dict.fromkeys((*record.stand_ins, *reference.record.stand_ins))),
         budgets=(),
         noise=noise_of(reference.turns, limits),
-        **_judged(judgement),
+        **judged(judgement),
     )
 
 
@@ -83,19 +83,6 @@ def _starved(reference: Run, candidate: Run, judgement: Judgement | None) -> lis
         return [why]
     why = too_starved(reference.turns, None)
     return [] if why is None else [f"in the reference's run, {why}"]
-
-
-def _judged(judgement: Judgement | None) -> dict[str, Any]:
-    if judgement is None:
-        return {"pairs": 0, "left_out": 0, "metrics": (), "stages": (), "moved_stage": None}
-    return {
-        "pairs": judgement.n,
-        "left_out": judgement.left_out,
-        "starvation": judgement.starvation,
-        "metrics": judgement.metrics,
-        "stages": judgement.stages,
-        "moved_stage": judgement.moved_stage,
-    }
 
 
 def why_not_comparable(reference: Run, candidate: Run) -> list[str]:

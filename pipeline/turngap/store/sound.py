@@ -22,8 +22,6 @@ FORMATS = ("WAV", "WAVEX", "RF64", "FLAC")
 MIN_RATE, MAX_RATE = 8_000, 192_000
 # Ten minutes: no turn of a conversation is longer. At 48 kHz it is 58 MB.
 MAX_MS = 600_000.0
-# The largest file of ten minutes, where one is copied as it is.
-MAX_SOUND_BYTES = 256 * 2**20
 # What one command loads at once: ten hours at 16 kHz, 1.2 GB.
 MAX_SAMPLES = 10 * 3600 * 16_000
 _BLOCK = 2**16  # frames

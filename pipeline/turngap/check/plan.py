@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from turngap.caller.dialects.registry import dialect_of_host
@@ -293,12 +293,8 @@ def _refuse_save(file: Path) -> None:
         )
 
 
-if TYPE_CHECKING:
-    from turngap.check.plan import CheckPlan
-
-
 def command_of(
-    plan: "CheckPlan",
+    plan: CheckPlan,
     choice: AgentChoice,
     beside: AgentChoice | None,
     names: Sequence[str],
@@ -321,7 +317,7 @@ def command_of(
     return " ".join(["turngap check", *played_again(names, library), *at, *typed(flags), *more])
 
 
-def _reference_flags(plan: "CheckPlan", beside: AgentChoice | None) -> list[Flag]:
+def _reference_flags(plan: CheckPlan, beside: AgentChoice | None) -> list[Flag]:
     if beside is None:
         return [("--baseline", plan.baseline)]
     return [
@@ -333,7 +329,7 @@ def _reference_flags(plan: "CheckPlan", beside: AgentChoice | None) -> list[Flag
     ]
 
 
-def _limits(plan: "CheckPlan") -> list[Flag]:
+def _limits(plan: CheckPlan) -> list[Flag]:
     flags: list[Flag] = []
     if plan.reference is not None or plan.baseline is not None:
         flags += [("--limit-p50-ms", float(plan.limits.p50_ms))]
@@ -342,7 +338,7 @@ def _limits(plan: "CheckPlan") -> list[Flag]:
     return [*flags, ("--target", float(plan.target))] if plan.budgets else flags
 
 
-def _amounts(plan: "CheckPlan") -> list[Flag]:
+def _amounts(plan: CheckPlan) -> list[Flag]:
     calibrated = plan.calibration_turns
     return [
         ("--rounds", plan.rounds),

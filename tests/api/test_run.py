@@ -104,15 +104,6 @@ def test_a_notebook_shows_figures_and_warnings_and_no_markup_of_the_run() -> Non
     assert "95 % interval" in page
 
 
-def test_a_run_and_a_turn_say_in_a_line_what_they_are() -> None:
-    run = make_run(turns_of(6), Path("runs/x"), valid=False, why_invalid=("a busy caller",))
-    figures = "6 turns, hit rate 100%, gap p50 312 ms, cut in on 0 of 6, invalid: a busy caller"
-    assert repr(run) == f"<Run 'runs/x': {figures}>"
-    assert repr(make_run([])) == "<Run 'runs/x': 0 turns>"
-    said = "Turn(scenario='coffee-order', turn=1, repeat=1, outcome='answered', gap_ms=398.25)"
-    assert repr(make_turn()) == said
-
-
 def test_whether_a_turn_was_right_is_known_or_none() -> None:
     assert make_turn().right is None
     answered = make_turn().answer

@@ -81,21 +81,6 @@ async def test_by_default_a_clear_shift_is_decided(agents: FakeAgents, plan: Che
     )
 
 
-async def test_after_too_few_conversations_the_advice_is_the_fewest_rounds_that_decide(
-    agents: FakeAgents, plan: CheckPlan
-) -> None:
-    agents.slower[NEW] = lambda _: 81.0
-    record = (await checked(replace(plan, rounds=3))).record
-    p50 = record.metrics[0]
-    assert (record.verdict, p50.verdict, p50.n) == ("undecided", "undecided", 18)
-    assert p50.low is not None
-    assert p50.low > p50.limit
-    # The hit rate alone would take over a hundred.
-    assert max(m.turns_needed or 0 for m in record.metrics) > 100
-    assert to_decide(record) == "about 9 more pairs of turns: --rounds 5, or --until-decided"
-    assert (await checked(replace(plan, rounds=5))).record.verdict == "regressed"
-
-
 async def test_where_nothing_is_beyond_its_limit_the_advice_is_what_all_metrics_need(
     agents: FakeAgents, plan: CheckPlan
 ) -> None:

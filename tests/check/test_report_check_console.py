@@ -4,13 +4,11 @@ from dataclasses import replace
 import pytest
 from made_checks import (
     every_check,
-    incomparable_check,
     make_budget,
     make_check,
     make_metric,
     make_side,
     make_stages,
-    undecided_check,
 )
 from rich.cells import cell_len
 from rich.console import Console
@@ -86,10 +84,3 @@ def test_what_a_record_holds_cannot_steer_the_terminal():
     text = "".join(printed(record))
     assert "\x1b" not in text
     assert "\u202e" not in text
-
-
-def test_more_turns_do_not_help_what_cannot_be_compared():
-    undecided = undecided_check()
-    text = shown(incomparable_check(metrics=undecided.metrics))
-    assert "would decide" not in text
-    assert "to decide" not in text

@@ -1,13 +1,9 @@
 """The commands' flags: grouped alike, few, and completed by the shell."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-from commandline import ROOT, turngap_here
+from commandline import turngap_here
 from typer.main import get_command
 
 from turngap.cli import app
@@ -74,43 +70,6 @@ def test_an_option_of_several_commands_is_in_one_group() -> None:
     # that serve others than those that simulate.
     other_things = {"--set", "--max-sessions", "--workers"}
     assert {option for option, g in found.items() if len(g) > 1} <= other_things
-
-
-def test_simulate_has_a_dozen_flags_at_most_beside_those_that_say_where() -> None:
-    names = {option.opts[0] for option in COMMANDS["simulate"].params}
-    assert len(names - {"--workers", "--on", "--ray-address"}) <= 12
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("turngap replay coffee", "coffee-order"),
-        ("turngap replay --agent emb", "embedded"),
-        ("turngap judge --transcribe pocket", "pocketsphinx"),
-        ("turngap compare --llm si", "sim"),
-        ("turngap backends esp", "espeak"),
-        ("turngap report 2026", "20260101T000000Z-replay"),
-        ("turngap report lat", "latest"),
-    ],
-)
-def test_the_shell_completes_names(tmp_path: Path, words: str, expected: str) -> None:
-    (tmp_path / "runs" / "20260101T000000Z-replay").mkdir(parents=True)
-    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
-    done = subprocess.run(
-        [sys.executable, "-m", "turngap"],
-        env={
-            **os.environ,
-            "_TURNGAP_COMPLETE": "complete_bash",
-            "COMP_WORDS": words,
-            "COMP_CWORD": str(len(words.split()) - 1),
-        },
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert expected in done.stdout.split(), done.stderr
 
 
 def test_a_backend_shows_its_settings(capsys: pytest.CaptureFixture[str]) -> None:

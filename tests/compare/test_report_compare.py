@@ -4,14 +4,13 @@ import io
 
 import pytest
 from html_page import Page
-from made_records import make_comparison, make_turn, scaled
+from made_records import make_comparison, make_turn
 from rich.console import Console
 
 from turngap.compare.advice import answer
 from turngap.compare.figures import Side
 from turngap.compare.record import ComparisonRecord
 from turngap.compare.report import comparison_block, comparison_report
-from turngap.compare.words import dollars
 from turngap.core.results import AnswerRecord, Turn
 from turngap.report import page as pages
 
@@ -58,39 +57,6 @@ def test_backends_stand_beside_each_other_as_far_as_the_terminal_is_wide(width: 
     assert [name for _, *of_one in heads for name in of_one] == names
     assert len([line for line in lines if line.startswith("hit rate")]) == len(heads)
     assert len(heads) == {60: 5, 80: 3, 100: 3}[width]
-
-
-def test_a_task_is_folded_by_backends_each_part_with_its_lengths() -> None:
-    lines = shown(compared("one", "two", "three", "four", "five"), 100)
-    heads = [line.split()[4:] for line in lines if line.startswith("turns in a row")]
-    assert [name for names in heads for name in names] == ["one", "two", "three", "four", "five"]
-    assert len([line for line in lines if line.startswith("20 ")]) == len(heads) > 1
-
-
-def cutting_in(n: int, every: int) -> list[Turn]:
-    """As `turns`, but 100 ms quicker; and the agent cuts into each `every`th of them."""
-    early = {"agent_onset": -300.0}
-    quick = [make_turn(turn=t.turn, marks_ms=scaled(0.75), answer=t.answer) for t in turns(n)]
-    return [
-        make_turn(turn=t.turn, marks_ms=early, answer=t.answer) if t.turn % every == 0 else t
-        for t in quick
-    ]
-
-
-def test_a_backend_that_is_quick_by_cutting_in_is_not_the_answer() -> None:
-    record = make_comparison([Side("one", turns(40), None), Side("two", cutting_in(40, 3), None)])
-    said = answer(record)
-    assert said.startswith("No answer: two is the quickest (gap p50 299 ms), but it cuts in more")
-    assert "one cut in on 0 of 40 turns" in said
-    assert "two cut in on 13 of 40 turns" in said
-
-
-@pytest.mark.parametrize(
-    ("usd", "said"),
-    [(0.0052, "$0.0052"), (9.6, "$9.6"), (1303.4, "$1,303"), (153_883_418.0, "over $10,000")],
-)
-def test_no_price_of_a_task_has_more_digits_than_it_means(usd: float, said: str) -> None:
-    assert dollars(usd) == said
 
 
 def test_a_page_of_many_backends_folds_their_sentences_and_breaks_labels_at_commas() -> None:

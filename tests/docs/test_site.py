@@ -5,36 +5,21 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
 import docs_site
 import docs_versions
 import pytest
-from markdown_pages import PAGES, ROOT, name_of, tokens
-
-# What Markdown makes, and what both readers of it call it.
-KINDS = {
-    "heading_open": "heading",
-    "list_item_open": "item",
-    "fence": "code",
-    "table_open": "table",
-    "tr_open": "row",
-}
-TAGS = {"li": "item", "pre": "code", "table": "table", "tr": "row"} | {
-    f"h{level}": "heading" for level in range(1, 7)
-}
+from markdown_pages import PAGES, ROOT, name_of
 
 
 class Article(HTMLParser):
-    """What the article of a page is made of, and what the page loads."""
+    """What a page loads."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
-        self.kinds = Counter[str]()
         self.loaded: list[str] = []
-        self._within = 0
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -43,14 +28,6 @@ class Article(HTMLParser):
             self.loaded.append(values["src"] or "")
         if tag == "link" and values.get("rel") in {"stylesheet", "icon", "preconnect"}:
             self.loaded.append(values["href"] or "")
-        if tag == "article":
-            self._within += 1
-        elif self._within and tag in TAGS:
-            self.kinds[TAGS[tag]] += 1
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "article":
-            self._within -= 1
 
 
 @pytest.fixture(scope="module")
@@ -74,17 +51,6 @@ def shown(site: Path, page: Path) -> Article:
     return Article(file.read_text(encoding="utf-8"))
 
 
-def test_each_page_has_the_parts_that_the_repository_shows(site: Path) -> None:
-    """Lists, tables and code: the two readers of Markdown differ in what ends a list."""
-    different: dict[str, tuple[Counter[str], Counter[str]]] = {}
-    for page in PAGES:
-        wanted = Counter(kind for token in tokens(page) if (kind := KINDS.get(token.type)))
-        found = shown(site, page).kinds
-        if page.name != "python.md" and found != wanted:
-            different[name_of(page)] = (found - wanted, wanted - found)
-    assert different == {}
-
-
 def test_a_page_loads_nothing_from_elsewhere(site: Path) -> None:
     for page in PAGES:
         loaded = shown(site, page).loaded
@@ -97,12 +63,6 @@ def test_the_reference_has_each_argument_of_a_function(site: Path) -> None:
     for what in ("turngap.replay", "turngap.Run.load", "turngap.testing.VirtualLoop.hold_up"):
         assert f'id="{what}"' in text
     assert "how late the caller may be before a turn counts as starved" in text
-
-
-def test_the_search_finds_what_pages_say(site: Path) -> None:
-    text = (site / "search.json").read_text(encoding="utf-8")
-    assert "the silence between a person" in text
-    assert "source/examples" not in text  # files that pages show are not searched
 
 
 def test_a_site_joins_those_of_other_versions(tmp_path: Path) -> None:

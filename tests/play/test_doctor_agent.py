@@ -3,11 +3,9 @@
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event
 
 import pytest
 
-from turngap.play import doctor
 from turngap.play.doctor import Check, examine_agent
 
 
@@ -129,27 +127,6 @@ def test_why_nobody_answered_is_told(
     assert remedy in check.remedy
 
 
-@pytest.mark.parametrize("start", ["", 'start = "ssh bot python bot.py"\n'])
-def test_what_only_a_proxy_reaches_is_not_looked_at(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, start: str
-) -> None:
-    asked = fails_with(monkeypatch, OSError())
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-    check = found(folder, f'agent = "wss://bot.invalid/ws"\n{start}')
-    assert check.ok
-    assert "not looked at, as it is reached through a proxy" in check.detail
-    assert asked == []
-    monkeypatch.setenv("no_proxy", "bot.invalid")
-    assert "proxy" not in found(folder, f'agent = "wss://bot.invalid/ws"\n{start}').detail
-    assert asked == [("bot.invalid", 443)]
-
-
-def test_a_variable_in_the_address_is_not_filled_in(folder: Path) -> None:
-    check = found(folder, 'agent = "wss://${MY_HOST}/ws"\n')
-    assert check.ok
-    assert "not looked at, as a variable stands for its address" in check.detail
-
-
 @pytest.mark.parametrize("text", [None, "", 'agent = "stock"\n'])
 def test_without_an_address_there_is_nothing_to_look_at(folder: Path, text: str | None) -> None:
     if text is not None:
@@ -160,23 +137,3 @@ def test_without_an_address_there_is_nothing_to_look_at(folder: Path, text: str 
 def test_a_file_that_cannot_be_used_is_a_finding(folder: Path) -> None:
     assert "unknown key" in found(folder, 'agnet = "x"\n').detail
     assert "does not say where" in found(folder, 'agent = "ws:///"\n').detail
-
-
-def test_a_name_that_is_looked_up_for_ever_is_given_up(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    never = Event()
-
-    def hang(*_: object) -> None:
-        never.wait()
-        raise OSError
-
-    monkeypatch.setattr(doctor, "LOOK_UP_S", 0.01)
-    monkeypatch.setattr(doctor, "CONNECT_S", 0.01)
-    monkeypatch.setattr(socket, "create_connection", hang)
-    try:
-        check = found(folder, 'agent = "ws://bot.invalid/ws"\n')
-        assert not check.ok
-        assert "bot.invalid:80 did not answer within" in check.detail
-    finally:
-        never.set()

@@ -10,11 +10,9 @@ import soundfile
 from helpers.commandline import turngap_here
 from helpers.made_speech import RATE, spoken
 from turngap.core.audio import Pcm
-from turngap.core.errors import InputError
 from turngap.scenario.clips import Clip
-from turngap.scenario.label import label_file
 from turngap.scenario.model import Pause, SpeechBounds
-from turngap.scenario.picture import LEFT, RIGHT, WIDTH, draw_labels, picture
+from turngap.scenario.picture import LEFT, RIGHT, WIDTH, picture
 from turngap.scenario.speech import FoundSpeech, Warned, find_speech
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -57,15 +55,6 @@ def test_a_hostile_name_is_text_and_warnings_are_shown() -> None:
     assert not list(tree.iter(f"{SVG}script"))
 
 
-@pytest.mark.parametrize(("samples", "rate"), [(40, 8000), (5000, 8000), (200_000, 48_000)])
-def test_any_length_and_rate_can_be_drawn(samples: int, rate: int) -> None:
-    pcm = np.random.default_rng(1).integers(-9000, 9000, samples).astype(np.int16)
-    bounds = SpeechBounds(start_ms=1, end_ms=4)
-    assert (
-        len(list(drawn(pcm, FoundSpeech(bounds, (), (), 0.0), rate=rate).iter(f"{SVG}image"))) == 1
-    )
-
-
 @pytest.fixture
 def talk(tmp_path: Path) -> Path:
     (tmp_path / "talk").mkdir()
@@ -73,13 +62,6 @@ def talk(tmp_path: Path) -> Path:
     path = tmp_path / "talk.yaml"
     path.write_text("name: talk\nturns:\n  - {say: a, audio: talk/1.wav}\n", encoding="utf-8")
     return path
-
-
-def test_a_folder_that_cannot_be_written_is_named(talk: Path, tmp_path: Path) -> None:
-    (tmp_path / "taken").write_text("", encoding="utf-8")
-    with pytest.raises(InputError, match=r"cannot write to .*taken") as excinfo:
-        draw_labels(talk, label_file(talk), tmp_path / "taken")
-    assert excinfo.value.kind == "label.unwritable"
 
 
 def test_label_warns_and_draws_on_request(

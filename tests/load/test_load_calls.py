@@ -183,18 +183,6 @@ def test_a_line_that_opens_late_adds_what_the_person_waited() -> None:
     assert all(turn.waited_ms == 0 for turn in told.turns if turn.turn == 2)
 
 
-def test_a_line_that_opens_within_half_a_second_costs_nobody_anything() -> None:
-    @asynccontextmanager
-    async def opens(_: int, clock: Clock) -> AsyncIterator[Line]:
-        await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(500))
-        async with line_to(ANSWERS, clock=clock) as line:
-            yield line
-
-    step = step_of(TWO_TURNS, 2, WINDOW)
-    told, _ = played(step, TWO_TURNS, opens)
-    assert {turn.waited_ms for turn in told.turns} == {0.0}
-
-
 def test_a_line_that_is_not_open_in_time_is_a_late_start() -> None:
     async def says_nothing(end: End, _: Clock) -> None:
         while True:

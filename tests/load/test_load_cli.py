@@ -9,12 +9,11 @@ import pytest
 from commandline import Finished, turngap_here
 from made_loads import hard_cases, make_load, make_step, store_load
 
-from turngap.cli.loading import Promise, now_words
 from turngap.cli.progress import LINE_EVERY_S, Display
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError
 from turngap.load import play
-from turngap.load.keeping import LoadProgress, Now
+from turngap.load.keeping import LoadProgress
 from turngap.load.plan import LoadPlan
 from turngap.load.play import Loaded
 from turngap.load.record import Certificate, LoadRecord
@@ -97,12 +96,6 @@ def test_flags_reach_the_plan(player: FakePlayer, capsys: Capsys) -> None:
     assert (player.plans[-1].min_sessions, player.plans[-1].levels) == (4, (1, 6))
 
 
-def test_a_rate_reaches_the_plan(player: FakePlayer, capsys: Capsys) -> None:
-    run(capsys, "--rate", "2/s", "--arrivals", "constant")
-    (rate,) = player.plans
-    assert (rate.mode, rate.per_s, rate.arrivals) == ("rate", 2.0, "constant")
-
-
 @pytest.mark.parametrize(
     ("record", "asked", "code"),
     [
@@ -146,16 +139,6 @@ def test_an_agent_that_fails_ends_it_with_4_and_what_was_played(
     assert "BROKEN OFF" in done.out
 
 
-def test_an_agent_that_is_not_there_is_said_once(player: FakePlayer, capsys: Capsys) -> None:
-    player.record = CASES["nothing-played"]
-    player.failure = AgentError("agent.unreachable", "the agent cannot be reached")
-    done = run(capsys)
-    assert done.code == 4
-    assert (done.out + done.err).count("the agent cannot be reached") == 1
-    assert f"stored in {player.folder}" in done.err
-    assert "synthetic" not in done.out + done.err
-
-
 @pytest.mark.parametrize(
     ("case", "says"),
     [
@@ -178,32 +161,13 @@ def test_an_interruption_says_what_is_kept(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--sessions", "0"], "--sessions 16"),
         (["--sessions", "8..4"], "the lower one first"),
-        (["--sessions", "many"], "--sessions 1..64"),
         (["--sessions", "4", "--rate", "1/s"], "give one of them"),
-        (["--rate", "2"], "--rate 2/s"),
         (["--rate", "nan/s"], "--rate 2/s"),
-        (["--arrivals", "constant"], "--arrivals needs --rate"),
-        (["--arrivals", "constant", "--sessions", "2"], "--arrivals needs --rate"),
-        (["--rate", "1/s", "--min-sessions", "2"], "--min-sessions asks whether"),
-        (["--sessions", "2", "--duration", "0"], "--duration 0.0: expected"),
         (["--target", "95"], "a share: 0.95"),
-        (["--confidence", "99"], "a share: 0.99"),
-        (["--rate", "1/s", "--arrivals", "bursts"], "poisson or constant"),
-        (["--duration", "nan", "--sessions", "2"], "duration"),
-        (["--duration", "-1", "--sessions", "2"], "duration"),
-        (["--warm-up", "1e9", "--sessions", "2"], "warm"),
         (["--on", "moon"], "known: local, ray"),
-        (["--ray-address", "h:1"], "--on ray"),
-        (["--min-sessions", "64"], "--max-sessions"),
-        (["--max-sessions", "0"], "--max-sessions"),
         (["--max-sessions", "8", "--sessions", "4"], "drop --max-sessions"),
         (["--min-sessions", "8", "--sessions", "8"], "--min-sessions 8 --max-sessions 8"),
-        (["--sessions", "1", "--duration", "1", "--warm-up", "0"], "nothing to count"),
-        (["--target", "1"], "--target"),
-        (["--confidence", "1"], "--confidence"),
-        (["--callers", "0"], "--callers"),
         (["no-such-scenario"], "no-such-scenario"),
     ],
 )
@@ -226,30 +190,6 @@ def test_a_stored_load_test_is_shown_again(
 
 
 # --- progress ---------------------------------------------------------------------------------
-
-
-def test_what_a_running_load_test_says() -> None:
-    now = Now(3, "measured", 8, True, 7, 60, 33, 32, 60.0, 120.0)
-    assert now_words(now) == (
-        "step 3, 8 sessions to confirm: measured, 7 running, 32 of 33 turns on time"
-    )
-    warm = Now(1, "warm-up", None, False, 2, 60, 0, 0, 5.0, None)
-    assert now_words(warm) == "step 1: warm-up, not counted, 2 running"
-    assert now_words(Now(0, "calibration", None, False, 0, 0, 0, 0, 0.0, None)) == (
-        "measuring turngap's own error"
-    )
-
-
-def test_an_estimate_that_grows_is_said_once() -> None:
-    def later(left_s: float, sessions: int = 1) -> Now:
-        return Now(5, "measured", sessions, True, 1, 300, 100, 90, 240.0, left_s)
-
-    promise = Promise(480.0)
-    assert promise.broken(later(270.0)) is None
-    said = promise.broken(later(480.0))
-    assert said == "longer than first said: about 8 minutes to go; 1 session needs 200 more turns"
-    assert promise.broken(later(490.0)) is None
-    assert "2 sessions need 200 more turns" in (promise.broken(later(960.0, 2)) or "")
 
 
 def test_a_log_gets_a_line_now_and_then_with_the_time_left(capsys: Capsys) -> None:

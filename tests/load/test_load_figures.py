@@ -107,12 +107,6 @@ def test_a_hole_of_a_packet_is_one_and_only_replies_can_have_any() -> None:
     assert figures([missed(1, "refused")]).holes is None
 
 
-def test_of_no_turn_nothing_is_told() -> None:
-    found = figures([])
-    assert (found.turns, found.hit_rate.value, found.holds) == (0, None, None)
-    assert (found.effective_n, found.caller_late_ms, found.holes) == (0.0, None, None)
-
-
 def test_all_turns_in_time_still_tell_no_more_than_their_gaps_are_apart() -> None:
     apart = [turn_of(i, 300.0 + (i * 37) % 100) for i in range(60)]
     slow_calls = [

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from turngap.core.errors import InputError
-from turngap.load.asked import parse_rate, parse_sessions, ramp
+from turngap.load.asked import parse_rate, parse_sessions
 from turngap.load.plan import LoadPlan, turns_to_tell
 from turngap.load.steps import callers_for
 from turngap.play.target import AgentChoice
@@ -41,13 +41,6 @@ def test_what_is_no_level_is_refused(text: str) -> None:
     with pytest.raises(InputError) as refused:
         parse_sessions(text)
     assert refused.value.kind == "load.sessions"
-
-
-def test_a_ramp_goes_up_to_the_highest_level_and_never_beyond() -> None:
-    for highest in (2, 3, 7, 64, 10_000):
-        levels = ramp(1, highest)
-        assert (levels[0], levels[-1]) == (1, highest)
-        assert list(levels) == sorted(set(levels))
 
 
 @pytest.mark.parametrize(
@@ -129,16 +122,6 @@ def test_a_held_level_is_held_for_as_many_turns_as_tell() -> None:
     assert plan(sessions="2").level_step(1, 2).turns == 73
     held = plan(sessions="2", duration_s=20.0).level_step(1, 2)
     assert held.window.measured_s == 20.0
-
-
-def test_the_time_it_takes_is_known_before_it_starts() -> None:
-    several: tuple[dict[str, Any], ...] = ({}, {"sessions": "1..4"}, {"rate": "2/s"})
-    for asked in several:
-        found = plan(calibration_turns=0, **asked)
-        assert 10 < found.probable_s < 7200
-    two = plan(sessions="2", calibration_turns=0)
-    step = two.level_step(1, 2)
-    assert two.probable_s == pytest.approx(step.window.end_s, abs=30)
 
 
 def test_as_many_callers_as_the_sessions_take(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,10 @@ import turngap
 from turngap.caller.endpoint import Endpoint
 from turngap.cli.loading import exit_code
 from turngap.core.clock import NS_PER_S
-from turngap.core.errors import AgentError, ExitCode, InputError
+from turngap.core.errors import ExitCode, InputError
 from turngap.load.calls import Answered, CallerLate, CallMark, Played, load_turn, missed_turns
 from turngap.load.export import read_load_turns
-from turngap.load.keeping import LoadProgress, LoadWriter, Now
+from turngap.load.keeping import LoadProgress, LoadWriter
 from turngap.load.plan import LoadPlan
 from turngap.load.play import Loaded, load
 from turngap.load.rehearsal import Rehearsed
@@ -214,12 +214,6 @@ def test_a_ramp_ends_where_the_caller_is_late(tmp_path: Path) -> None:
     assert [bool(step.void) for step in loaded.record.steps] == [False, False, True]
 
 
-def test_a_caller_that_was_almost_late_is_believed(tmp_path: Path) -> None:
-    callers = Callers(lambda _: 300.0, late_ms=lambda _: 9.0)
-    loaded = finished(tmp_path, callers, sessions="2", duration_s=60.0)
-    assert loaded.record.steps[0].void is None
-
-
 def test_the_turns_of_a_lost_caller_are_missed_and_the_level_is_looked_at_again(
     tmp_path: Path,
 ) -> None:
@@ -296,21 +290,6 @@ def test_an_interruption_while_turns_are_written_loses_none_of_them(
         asyncio.run(main())
     assert read_load(folders[0]).failure == INTERRUPTED
     assert len(list(read_load_turns(folders[0]))) == 7
-
-
-def test_an_agent_that_is_not_there_is_an_error_and_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def rehearse(*_: object) -> Rehearsed:
-        raise AgentError("agent.unreachable", "nothing can be reached")
-
-    monkeypatch.setattr(PLAY, "rehearse", rehearse)
-    loaded = finished(tmp_path, Callers(lambda _: 300.0))
-    assert loaded.failure is not None
-    assert loaded.failure.kind == "agent.unreachable"
-    assert loaded.record.failure == "nothing can be reached"
-    assert loaded.record.steps == ()
-    assert loaded.turns == ()
 
 
 def test_an_agent_that_crashes_ends_the_test_and_voids_its_step(tmp_path: Path) -> None:
@@ -464,21 +443,3 @@ def test_a_disk_that_goes_on_refusing_ends_a_step_that_would_last_for_hours(
         asyncio.run(main())
     (folder,) = tmp_path.iterdir()
     assert read_load(folder).failure == "no space left"
-
-
-def test_how_it_goes_on_is_told(tmp_path: Path) -> None:
-    told: list[Now] = []
-    progress = LoadProgress(on_now=told.append)
-    asked = plan(tmp_path, sessions="2", duration_s=30.0)
-    asyncio.run(load(asked, progress, Callers(lambda _: 300.0)))
-    assert told[0].phase == "start"
-    assert told[0].left_s is not None
-    assert 0 <= told[0].left_s <= asked.probable_s
-    assert all(0 <= now.hits <= now.turns for now in told)
-
-
-def test_a_search_that_ended_well_says_nothing_of_a_caller_that_was_lost(tmp_path: Path) -> None:
-    loaded = finished(tmp_path, Callers(lambda s: None if s.step == 1 else 300.0), max_sessions=2)
-    assert loaded.record.steps[0].void
-    assert loaded.capacity is not None
-    assert (loaded.capacity.sessions, loaded.record.ended) == (2, "")

@@ -396,13 +396,6 @@ def test_a_level_that_is_asked_about_and_looks_bad_is_looked_at_for_long_enough_
     assert [probe.sessions for probe in steps].count(10) == 2
 
 
-def test_a_level_that_is_asked_about_is_one_that_can_be_certified() -> None:
-    search = Search(40, PACE, asked=26)
-    while (probe := search.next()) is not None:
-        search.observe(probe, seen(probe, probe.turns if probe.sessions <= 26 else 0))
-    assert search.certificate().sessions == 26
-
-
 def test_without_a_miss_turns_tell_no_more_than_one_every_other_second() -> None:
     assert Evidence(400, 400, 400.0, 60.0).tells == 30
     assert Evidence(20, 20, 20.0, 60.0).tells == 20
@@ -419,14 +412,6 @@ def test_without_a_miss_turns_tell_no_more_than_one_every_other_second() -> None
 def test_a_stall_in_one_step_counts_for_steps_that_saw_none() -> None:
     pooled = Evidence(100, 90, 10.0, 60.0) + Evidence(300, 300, 300.0, 180.0)
     assert pooled.effective_n == pytest.approx(40)
-
-
-def test_what_is_stopped_keeps_what_is_certified_and_says_why() -> None:
-    search = Search(4, PACE)
-    search.stop("the caller was late")
-    assert search.next() is None
-    certificate = search.certificate()
-    assert (certificate.sessions, certificate.why) == (None, "the caller was late")
 
 
 def test_evidence_that_cannot_be_is_refused() -> None:

@@ -99,12 +99,6 @@ def test_the_same_seed_makes_the_same_schedule(
     assert after[: len(before)] == before
 
 
-def test_another_seed_makes_another_schedule() -> None:
-    shapes, window = [Shape("a", (2.0, 5.0), 7.0)], Window(5, 60, 10)
-    assert poisson(shapes, 1.0, window, 1) != poisson(shapes, 1.0, window, 2)
-    assert held(shapes, 4, window, 1) != held(shapes, 4, window, 2)
-
-
 def test_poisson_calls_come_at_their_rate_and_by_chance() -> None:
     shapes, window = [Shape("a", (2.0,), 4.0)], Window(0, 20_000, 0)
     at_s = [call.at_s for call in poisson(shapes, 0.5, window, 7)]

@@ -71,7 +71,3 @@ def test_it_does_not_wait_for_who_does_not_say(
 ) -> None:
     answers.append(answer)
     assert waited_s(endpoint) == 0
-
-
-def test_it_does_not_wait_for_who_is_not_there() -> None:
-    assert waited_s(Endpoint("ws://127.0.0.1:1/ws")) == 0

@@ -78,28 +78,25 @@ def arriving(
     Raises:
         InputError: one of these cannot be used, or two of them say when calls are made.
     """
-    given = {"sessions": sessions, "rate": rate}
-    named = [f"--{name}" for name, value in given.items() if value is not None]
-    if len(named) > 1:
+    if sessions is not None and rate is not None:
         raise InputError(
             "load.arrivals",
-            f"{' and '.join(named)} each say when calls are made: give one of them, or none to "
+            "--sessions and --rate each say when calls are made: give one of them, or none to "
             "search for the most sessions that the agent holds",
         )
-    hint = "for example --rate 2/s --arrivals constant"
-    if arrivals is not None and rate is None:
-        raise InputError("load.arrivals", "--arrivals needs --rate", hint=hint)
-    if arrivals is not None and arrivals not in ("poisson", "constant"):
+    if arrivals is not None and (rate is None or arrivals not in ("poisson", "constant")):
         raise InputError(
             "load.arrivals",
-            f"--arrivals {arrivals[:40]!r}: expected poisson or constant",
-            hint=hint,
+            f"--arrivals {arrivals[:40]!r}: expected poisson or constant, and --arrivals needs "
+            "--rate",
+            hint="for example --rate 2/s --arrivals constant",
         )
-    if named and max_sessions is not None:
+    named = "--rate" if sessions is None else "--sessions"
+    if max_sessions is not None and (sessions is not None or rate is not None):
         raise InputError(
             "load.sessions",
-            f"--max-sessions says how far a search goes, and {named[0]} makes it none",
-            hint=f"drop --max-sessions, or {named[0]}",
+            f"--max-sessions cannot be combined with {named}",
+            hint=f"drop --max-sessions, or {named}",
         )
     if rate is not None:
         return {"mode": "rate", "per_s": parse_rate(rate), "arrivals": arrivals or "poisson"}

@@ -52,15 +52,6 @@ def at_load(step: StepFigures) -> str:
     return sessions_words(step.sessions)
 
 
-def _loaded(step: StepFigures, record: LoadRecord) -> str:
-    """Format a step's load for a sentence, with the requested rate."""
-    asked = record.settings.get("calls_per_s")
-    if step.sessions is not None or not isinstance(asked, int | float):
-        return at_load(step)
-    how = "drawn" if record.arrivals == "poisson" else "dialled"
-    return f"{rate_words(asked)} asked; {at_load(step)} {how}"
-
-
 def at_once_words(at_once: tuple[float, int] | None) -> str:
     """Format the calls at the same time, in brackets; empty if not known."""
     if at_once is None:
@@ -134,7 +125,7 @@ def answer(record: LoadRecord) -> str:
 def _one(step: StepFigures, record: LoadRecord) -> str:
     held = HELD[step.holds][0]
     return (
-        f"{_loaded(step, record)}{at_once_words(step.at_once)}: {share(step.hit_rate)} of "
+        f"{at_load(step)}{at_once_words(step.at_once)}: {share(step.hit_rate)} of "
         f"{words.turns_words(step.turns)} within {record.budget_ms:.0f} ms (95 % interval "
         f"{interval(step.hit_rate)}), and {percent(record.target)} are asked for: {held}"
     )
@@ -142,12 +133,11 @@ def _one(step: StepFigures, record: LoadRecord) -> str:
 
 def _several(record: LoadRecord, told: list[StepFigures]) -> str:
     """List which loads are held: `held at 1, 2 and 4; not sure at 8; not held at 16`."""
-    unit = "sessions" if told[0].sessions is not None else "of arrivals"
     found: dict[str, list[str]] = {}
     for step in best_steps(told) or told:
         found.setdefault(HELD[step.holds][0], []).append(load_words(step))
     each = "; ".join(f"{held} at {_listed(loads)}" for held, loads in found.items())
-    return f"{wanted(record)}: {each} {unit}"
+    return f"{wanted(record)}: {each} sessions"
 
 
 def _listed(items: list[str]) -> str:

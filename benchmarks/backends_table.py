@@ -39,9 +39,9 @@ from pages import write
 
 from turngap.backends import BackendChoice
 from turngap.compare.figures import first_answer
-from turngap.compare.files import read_comparison, write_reports
 from turngap.compare.play import ComparePlan, compare
 from turngap.compare.record import COMPARISON_FILE, ComparisonRecord
+from turngap.compare.report import read_comparison, write_reports
 from turngap.core.budget import LLM_WINDOW_MS, STARVED_MS
 from turngap.core.errors import InputError
 from turngap.core.results import Turn

@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from turngap.inference.engine import Engine
-from turngap.inference.policy import Policy
-from turngap.inference.request import Request
+from turngap.inference.engine import Engine, Policy, Request
 from turngap.inference.server import PS_PER_MS, PS_PER_S, Server
 
 

@@ -10,11 +10,9 @@ efficiencies of `turngap.inference.hardware` were fitted to them: this is no ind
 from dataclasses import dataclass
 from statistics import fmean
 
-from turngap.inference.engine import Engine
+from turngap.inference.engine import FOREVER_PS, Engine, Policy, Request
 from turngap.inference.hardware import Precision, find_accelerator
 from turngap.inference.model import find_model
-from turngap.inference.policy import Policy
-from turngap.inference.request import FOREVER_PS, Request
 from turngap.inference.server import PS_PER_S, Server
 
 # Prompt and reply in tokens, and how many requests that benchmark makes of them.

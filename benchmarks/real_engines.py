@@ -34,8 +34,8 @@ from vllm_load import Asking, Running
 
 from turngap.backends import BackendChoice
 from turngap.compare import words
-from turngap.compare.files import write_reports
 from turngap.compare.play import ComparePlan, compare
+from turngap.compare.report import write_reports
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import InputError
 from turngap.play.plan import Progress

@@ -343,9 +343,9 @@ async def compare(  # noqa: D417
         InputError: an argument cannot be used.
         AgentError: an agent failed; the error's `stored` is the comparison so far.
     """
-    from turngap.compare.files import write_reports
     from turngap.compare.play import ComparePlan
     from turngap.compare.play import compare as play
+    from turngap.compare.report import write_reports
     from turngap.play.plan import MAX_PHASES, Progress
     from turngap.play.target import AgentChoice
     from turngap.telemetry.telemetry import exporting

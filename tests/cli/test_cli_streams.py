@@ -12,8 +12,8 @@ from commandline import ROOT, turngap_here
 from fake_agents import NEW, OLD, FakeAgents, stand_in
 
 from turngap.caller.endpoint import Endpoint
-from turngap.compare.files import read_comparison
 from turngap.compare.record import COMPARISON_FILE
+from turngap.compare.report import read_comparison
 from turngap.play.target import Target
 from turngap.store.documents import find_folder
 

@@ -16,13 +16,14 @@ from rich.console import Console
 from turngap.backends import BackendChoice
 from turngap.compare.charts import HEIGHT_PX, speed, tasks
 from turngap.compare.figures import Side
-from turngap.compare.files import (
-    comparison_json,
-    read_comparison,
-)
 from turngap.compare.play import ComparePlan, compare, parse_price
 from turngap.compare.record import COMPARISON_FILE, ComparisonRecord, CrossingRecord
-from turngap.compare.report import comparison_block, comparison_report
+from turngap.compare.report import (
+    comparison_block,
+    comparison_json,
+    comparison_report,
+    read_comparison,
+)
 from turngap.compare.words import crossing as words_of
 from turngap.compare.words import stated
 from turngap.core.errors import AgentError, InputError

@@ -11,9 +11,9 @@ from turngap.fleet.figures import carried, figures, find_capacity, hit_rate
 from turngap.fleet.fleet import Fleet, Load, Outcome, Pool, Routing, idle_turn_ms, simulate
 from turngap.fleet.record import AgentCpu, Capacity, LoadFigures
 from turngap.fleet.workload import TurnSample, Workload
+from turngap.inference.engine import Policy
 from turngap.inference.hardware import H100
 from turngap.inference.model import find_model
-from turngap.inference.policy import Policy
 from turngap.inference.server import Server
 
 SAMPLES = tuple(TurnSample(250 + 9 * n, 40, 900 + 70 * n, 1500, 10, 14 + n, 5) for n in range(12))

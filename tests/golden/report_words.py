@@ -34,8 +34,7 @@ from turngap.report.markdown import markdown  # noqa: E402
 from turngap.report.run import run_report  # noqa: E402
 from turngap.report.sections import Report  # noqa: E402
 from turngap.report.terminal import block  # noqa: E402
-from turngap.turns.files import read_turns  # noqa: E402
-from turngap.turns.report import turns_report  # noqa: E402
+from turngap.turns.report import read_turns, turns_report  # noqa: E402
 
 WIDTH = 100
 # So many reports of a kind are also written as Markdown and as a page.

@@ -5,13 +5,10 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from turngap.inference.engine import Engine
+from turngap.inference.engine import FOREVER_PS, Engine, Policy, Request, Step
 from turngap.inference.hardware import H100, WAFER
 from turngap.inference.model import Model, find_model
-from turngap.inference.policy import Policy
-from turngap.inference.request import FOREVER_PS, Request, Step
-from turngap.inference.server import PS_PER_MS, Server
-from turngap.inference.speculation import Speculation
+from turngap.inference.server import PS_PER_MS, Server, Speculation
 
 MIXTURE = Model(
     "mixture", params_b=8.0, layers=8, heads=16, kv_heads=4, head_dim=64,

@@ -18,12 +18,8 @@ from inference_cases import (
     speculations,
 )
 
-from turngap.inference.engine import Engine
-from turngap.inference.policy import Policy
-from turngap.inference.prefix import PrefixCache
-from turngap.inference.request import FOREVER_PS, Request
-from turngap.inference.server import Server, StepCosts
-from turngap.inference.speculation import Speculation
+from turngap.inference.engine import FOREVER_PS, Engine, Policy, PrefixCache, Request
+from turngap.inference.server import Server, Speculation, StepCosts
 
 Speculations = Speculation | None
 

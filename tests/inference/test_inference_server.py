@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from turngap.core.errors import InputError
-from turngap.inference.engine import Engine
+from turngap.inference.engine import FOREVER_PS, Engine, Policy, Request
 from turngap.inference.hardware import (
     ACCELERATORS,
     GB200,
@@ -14,10 +14,7 @@ from turngap.inference.hardware import (
     find_accelerator,
 )
 from turngap.inference.model import MODELS, Model, dense, find_model
-from turngap.inference.policy import Policy
-from turngap.inference.request import FOREVER_PS, Request
-from turngap.inference.server import PS_PER_MS, PS_PER_S, Server, StepCosts
-from turngap.inference.speculation import Speculation
+from turngap.inference.server import PS_PER_MS, PS_PER_S, Server, Speculation, StepCosts
 
 PLAIN = Accelerator(
     "plain",

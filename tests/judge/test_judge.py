@@ -18,14 +18,16 @@ from turngap.core.errors import InputError
 from turngap.core.events import ToolCall
 from turngap.core.results import AnswerRecord, AudioRecord, Turn
 from turngap.judge.play import (
+    RATE,
     expectations,
     judge_backend,
     judged,
     judged_with,
     recogniser_backend,
+    reply_audio,
+    transcribe,
     transcribed,
 )
-from turngap.judge.transcribe import RATE, reply_audio, transcribe
 from turngap.report.console import turn_block
 from turngap.report.run import summary_block
 from turngap.scenario.library import load_scenario

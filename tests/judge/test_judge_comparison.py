@@ -9,7 +9,7 @@ from fake_agents import FakeAgents, stand_in
 from fake_openai import FakeOpenAI, serving
 from made_records import make_turn
 
-from turngap.compare.files import MARKDOWN_FILE, read_comparison
+from turngap.compare.report import MARKDOWN_FILE, read_comparison
 from turngap.core.results import AnswerRecord, Turn
 from turngap.store.runs import read_run
 

@@ -7,7 +7,7 @@ from made_records import make_turn
 
 from turngap.core.results import AnswerRecord, JudgeRecord, Turn
 from turngap.core.summary import other_verdicts
-from turngap.judge.prompt import PROMPT, question, verdict_of
+from turngap.judge.play import PROMPT, question, verdict_of
 from turngap.scenario.model import UserTurn
 
 ASKED = UserTurn.model_validate(

@@ -62,8 +62,7 @@ def judge(
     Exit: 0 judged, 2 bad input, 4 the STT or the LLM failed.
     """
     from turngap.compare.record import COMPARISON_FILE
-    from turngap.judge.play import expectations, judge_backend, recogniser_backend
-    from turngap.judge.prompt import PROMPT
+    from turngap.judge.play import PROMPT, expectations, judge_backend, recogniser_backend
     from turngap.store.documents import find_folder
     from turngap.store.folders import find_run
     from turngap.store.runs import read_run
@@ -95,7 +94,7 @@ def _show_judged(
     *,
     json_: bool,
 ) -> None:
-    from turngap.compare.files import read_comparison
+    from turngap.compare.report import read_comparison
 
     if model is None or recogniser is not None:
         raise InputError(

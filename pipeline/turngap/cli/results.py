@@ -175,15 +175,20 @@ def stored_check(
 
 
 def _stored_comparison(folder: Path) -> Stored:
-    from turngap.compare.files import read_comparison
+    from turngap.compare.report import read_comparison
 
     return stored_comparison(folder, read_comparison(folder))
 
 
 def stored_comparison(folder: Path, record: "ComparisonRecord") -> Stored:
     """Present a comparison in its folder."""
-    from turngap.compare.files import comparison_json, read_runs, write_reports
-    from turngap.compare.report import comparison_block, comparison_svg
+    from turngap.compare.report import (
+        comparison_block,
+        comparison_json,
+        comparison_svg,
+        read_runs,
+        write_reports,
+    )
 
     return Stored(
         document=lambda: comparison_json(record, folder),
@@ -233,15 +238,14 @@ def stored_load(folder: Path, record: "LoadRecord") -> Stored:
 
 
 def _stored_turns(folder: Path) -> Stored:
-    from turngap.turns.files import read_turns
+    from turngap.turns.report import read_turns
 
     return stored_turns(folder, *read_turns(folder))
 
 
 def stored_turns(folder: Path, record: "TurnsRecord", runs: "Sequence[Run]") -> Stored:
     """Present a curve in its folder."""
-    from turngap.turns.files import turns_json, write_reports
-    from turngap.turns.report import turns_block, turns_svg
+    from turngap.turns.report import turns_block, turns_json, turns_svg, write_reports
 
     return Stored(
         document=lambda: turns_json(record, folder),

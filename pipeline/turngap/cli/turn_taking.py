@@ -80,9 +80,9 @@ def _measure(
     **asked: Any,
 ) -> None:
     from turngap.scenario.library import chosen
-    from turngap.turns.files import read_turns
     from turngap.turns.play import TurnsPlan, parse_vary, turns_in_virtual_time
     from turngap.turns.play import turns as play
+    from turngap.turns.report import read_turns
 
     setting, values = (None, []) if vary is None else parse_vary(vary)
     folder, loaded = chosen(choice.agent, names or (), tag)

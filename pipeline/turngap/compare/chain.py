@@ -7,14 +7,6 @@ of one turn and loses one of ten: 0.9 to the tenth is 0.35, 0.8 to the tenth is 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
-
-# What happens when a turn went wrong.
-# `turn`: it is noticed at once and that turn is taken again.
-# `task`: it is noticed at once and the task begins anew.
-# `blind`: it is noticed when the task is over, which then begins anew.
-Retry = Literal["turn", "task", "blind"]
-RETRIES: tuple[Retry, ...] = ("turn", "task", "blind")
 
 LONGEST = 20
 
@@ -49,38 +41,27 @@ def success(right: float, turns: int) -> float:
     return right**turns
 
 
-def expected_turns(right: float, turns: int, retry: Retry) -> float:
+def expected_turns(right: float, turns: int) -> float:
     """Return the expected number of turns until a task of `turns` is done; infinite if never.
 
-    A turn that is taken again has the same chance as before, whatever went wrong.
+    What went wrong is noticed when the task is over, which then begins anew.
     """
-    _require(turns)
-    if right == 0:
-        return math.inf
-    if retry == "turn":
-        return turns / right
     try:
-        done = right**turns
-        if retry == "blind":
-            return turns / done
-        if right == 1:
-            return float(turns)
-        # The mean wait for a run of successes; expm1, as 1 - done loses its digits near 1.
-        return -math.expm1(turns * math.log(right)) / ((1 - right) * done)
+        return turns / success(right, turns)
     except (ZeroDivisionError, OverflowError):
-        return math.inf  # beyond what a float holds
+        return math.inf  # never, or beyond what a float holds
 
 
-def expected_ms(figures: TurnFigures, turns: int, retry: Retry = "blind") -> float:
+def expected_ms(figures: TurnFigures, turns: int) -> float:
     """Compute the mean time until the task is done."""
-    return _times(figures.ms, expected_turns(figures.right, turns, retry), figures.right)
+    return _times(figures.ms, expected_turns(figures.right, turns), figures.right)
 
 
-def expected_usd(figures: TurnFigures, turns: int, retry: Retry = "blind") -> float | None:
+def expected_usd(figures: TurnFigures, turns: int) -> float | None:
     """Compute the mean price until the task is done; None if a turn's price is not known."""
     if figures.usd is None:
         return None
-    return _times(figures.usd, expected_turns(figures.right, turns, retry), figures.right)
+    return _times(figures.usd, expected_turns(figures.right, turns), figures.right)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ def _cost(backend: BackendRecord, n: int, *, in_time: bool) -> float | None:
     figures = chain_figures(backend)
     if figures is None or not words.bears_out(backend.correct, n):
         return None
-    return (expected_ms if in_time else expected_usd)(figures, n, "blind")
+    return (expected_ms if in_time else expected_usd)(figures, n)
 
 
 def _task(

@@ -1,12 +1,16 @@
 """What a comparison's report says."""
 
+from pathlib import Path
+from typing import Any
+
 from rich.text import Text
 
 from turngap.compare import advice, charts, words
-from turngap.compare.record import INCONCLUSIVE, ComparisonRecord
+from turngap.compare.record import COMPARISON_FILE, INCONCLUSIVE, ComparisonRecord
 from turngap.core.budget import STARVED_MS
-from turngap.report import terminal
+from turngap.report import page, terminal
 from turngap.report import words as report_words
+from turngap.report.markdown import markdown
 from turngap.report.sections import (
     FILES,
     Drawing,
@@ -18,6 +22,54 @@ from turngap.report.sections import (
     Table,
     lines,
 )
+from turngap.store.documents import read_document
+from turngap.store.runs import Run, read_run_beside
+
+MARKDOWN_FILE = "compare.md"
+PAGE_FILE = "report.html"
+
+_HINT = "give the folder that `turngap compare` names at its end"
+
+
+def read_comparison(folder: Path) -> ComparisonRecord:
+    """Read a stored comparison.
+
+    Raises:
+        InputError: it cannot be read, is damaged, or of another version.
+    """
+    return read_document(folder / COMPARISON_FILE, ComparisonRecord, hint=_HINT)
+
+
+def read_runs(record: ComparisonRecord, folder: Path) -> list[Run]:
+    """Read the run of each backend.
+
+    Raises:
+        InputError: one is missing, damaged, or of another version.
+    """
+    return [read_run_beside(folder / COMPARISON_FILE, b.run) for b in record.backends if b.run]
+
+
+def comparison_json(record: ComparisonRecord, folder: Path) -> dict[str, Any]:
+    """Build the output of `--json`. Scripts rely on its keys: keys may be added, none removed."""
+    document = record.model_dump(mode="json")
+    for backend, stored in zip(document["backends"], record.backends, strict=True):
+        backend["cut_ins"] = stored.cut_ins and stored.cut_ins.as_json()
+        backend["hit_rate_ci95"] = [backend["hit_rate"]["low"], backend["hit_rate"]["high"]]
+        backend["hit_rate"] = backend["hit_rate"]["value"]
+    inconclusive = [words.inconclusive(pair) for pair in record.inconclusive]
+    return {"path": str(folder), "valid": record.valid, "inconclusive": inconclusive, **document}
+
+
+def write_reports(record: ComparisonRecord, folder: Path) -> Path:
+    """Write the page and `compare.md` into the comparison's folder; returns the page's path.
+
+    Raises:
+        InputError: the folder cannot be written to.
+    """
+    report = comparison_report(record)
+    page.write(folder / MARKDOWN_FILE, markdown(report))
+    return page.write(folder / PAGE_FILE, page.render(report))
+
 
 SVG_WIDTH = 150
 # Of more backends than three, the sentences of each two would bury the figures: they are folded.

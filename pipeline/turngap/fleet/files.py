@@ -15,11 +15,10 @@ from turngap.core.problems import UNKNOWN_KEY, problems, reason
 from turngap.fleet import THINK_MS, THINK_SIGMA
 from turngap.fleet.fleet import Fleet, Pool, Routing
 from turngap.fleet.record import AgentCpu
+from turngap.inference.engine import Policy, PolicyName
 from turngap.inference.hardware import Accelerator, Precision, find_accelerator
 from turngap.inference.model import Model, find_model
-from turngap.inference.policy import Policy, PolicyName
-from turngap.inference.server import Server
-from turngap.inference.speculation import Speculation
+from turngap.inference.server import Server, Speculation
 from turngap.store.files import read_text, read_toml
 from turngap.store.yaml import load_yaml
 

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from turngap.core.errors import InputError
 from turngap.fleet.workload import Calls, Ps, Workload, draw_calls
-from turngap.inference.engine import Engine
-from turngap.inference.policy import Policy
-from turngap.inference.request import Request
+from turngap.inference.engine import Engine, Policy, Request
 from turngap.inference.server import PS_PER_MS, PS_PER_S, Server, StepCosts
 
 Routing = Literal["sticky", "least-busy"]

@@ -4,13 +4,176 @@ It is sans-I/O and has no clock. `advance(until)` runs every step that begins be
 caller decides whether that is virtual time (`turngap simulate`) or real time (the `sim` backends).
 """
 
-from collections import deque
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from turngap.inference.policy import Policy
-from turngap.inference.prefix import PrefixCache
-from turngap.inference.request import FOREVER_PS, Request, Step
+from turngap.core.errors import InputError
 from turngap.inference.server import PS_PER_MS, Server, StepCosts
+
+PolicyName = Literal["continuous", "static", "immediate"]
+POLICIES: tuple[PolicyName, ...] = ("continuous", "static", "immediate")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How an engine forms its batch.
+
+    `continuous` admits a request at the next step that has room for it (Orca, OSDI 2022; vLLM).
+    `static` waits until the batch is full and runs it to its last reply. `immediate` takes the
+    requests that wait when the engine is free, up to `max_batch`, and runs them to the last reply;
+    with a `max_batch` of 1, each request has the engine to itself.
+
+    Attributes:
+        max_batch: the most sequences at once.
+        chunk_tokens: the most tokens that a step computes, decoded ones included; a long prompt is
+            cut into chunks. With None, a prompt is computed in one step.
+        max_wait_ms: with `static`, start a batch that is not full when its oldest request has
+            waited this long. With None, wait for ever.
+    """
+
+    name: PolicyName = "continuous"
+    max_batch: int = 256
+    chunk_tokens: int | None = None
+    max_wait_ms: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in POLICIES:
+            raise _bad("name", self.name, f"one of {', '.join(POLICIES)}")
+        if self.max_batch < 1:
+            raise _bad("max_batch", self.max_batch, "1 or more")
+        if self.chunk_tokens is not None and self.chunk_tokens <= self.max_batch:
+            raise _bad(
+                "chunk_tokens",
+                self.chunk_tokens,
+                f"more than max_batch ({self.max_batch}), as prompts get only what is left over",
+            )
+        if self.max_wait_ms is not None:
+            if self.name != "static":
+                raise _bad("max_wait_ms", self.max_wait_ms, "none, because only `static` waits")
+            if not 0 <= self.max_wait_ms < float("inf"):
+                raise _bad("max_wait_ms", self.max_wait_ms, "0 or more")
+
+
+def _bad(name: str, value: object, want: str) -> InputError:
+    return InputError("inference.policy", f"policy: {name} is {value!r}, expected {want}")
+
+
+class PrefixCache:
+    """Keeps keys and values of conversations whose reply is done, as long as there is room.
+
+    Args:
+        shared: how many tokens at the start of every prompt are the same. They are computed once
+            for all, but each conversation still takes room for them.
+    """
+
+    def __init__(self, shared: int = 0) -> None:
+        self._shared = shared
+        self._kept: OrderedDict[Hashable, int] = OrderedDict()
+        self._tokens = 0
+
+    def take(self, session: Hashable, prompt: int, spare: int) -> int:
+        """Return how many tokens of a prompt need not be computed; the last one always must be.
+
+        Other conversations may take `spare` tokens from now on: those used least recently are
+        dropped.
+        """
+        hit = self._kept.pop(session, 0)
+        self._tokens -= hit
+        while self._tokens > spare:
+            self._tokens -= self._kept.popitem(False)[1]  # the least recent
+        hit = hit or self._shared
+        return hit if hit < prompt else prompt - 1
+
+    def keep(self, session: Hashable, tokens: int) -> None:
+        """Keep a conversation of that many tokens; one without a name (None) is not kept."""
+        if session is None:
+            return
+        # If two requests of one conversation run at once, the one that ends later is kept.
+        self._tokens += tokens - self._kept.pop(session, 0)
+        self._kept[session] = tokens
+
+
+# Later than anything.
+FOREVER_PS = 1 << 80
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step did: `sequences` decoded, and `prefill` prompt tokens were computed."""
+
+    start_ps: int
+    end_ps: int
+    sequences: int
+    prefill: int
+
+
+class Request:
+    """One prompt and its reply. The engine writes the instants.
+
+    It has no slots on purpose: attributes that keep their default then cost nothing to make, and a
+    simulation makes a hundred thousand requests a second.
+
+    Attributes:
+        prompt: tokens of the whole prompt, 1 or more.
+        output: tokens of the reply, 1 or more.
+        opening: the reply's token that the caller waits for, 1 to `output`; 1 is the first.
+        tokens: tokens of the whole conversation, this reply included.
+        session: the conversation, for the prefix cache; None if it belongs to none.
+        tag: for the engine's caller; with speculative decoding it seeds the reply's draws.
+        arrived_ps, admitted_ps, first_ps, opening_ps, done_ps: when it arrived, when the engine
+            admitted it, when its first token, its opening and its last token were out; -1 until
+            then.
+        hit: prompt tokens that the prefix cache spared.
+        stopped: whether it was cancelled.
+    """
+
+    arrived_ps: int = -1
+    admitted_ps: int = -1
+    first_ps: int = -1
+    opening_ps: int = -1
+    done_ps: int = -1
+    hit: int = 0
+    stopped: bool = False
+    # For the engine: the steps of the first and last token; how much of the prompt is left and
+    # where it continues; with speculative decoding, the tokens of each step to come, last first;
+    # and the tokens that are out, if the step does not tell.
+    first_step: int = -1
+    last_step: int = -1
+    left: int = 0
+    offset: int = 0
+    yields: list[int]
+    emitted: int = 0
+
+    def __init__(
+        self, prompt: int, output: int, opening: int = 1, session: Hashable = None, tag: int = 0
+    ) -> None:
+        self.prompt = prompt
+        self.output = output
+        self.tokens = prompt + output
+        self.opening = opening
+        self.session = session
+        self.tag = tag
+
+    def check(self, room: int) -> None:
+        """Check that it can be submitted to an engine with room for that many tokens.
+
+        Raises:
+            InputError: the conversation would never fit.
+            ValueError: it has no tokens, an opening outside the reply, or was submitted before.
+        """
+        if self.arrived_ps >= 0:
+            raise ValueError("a request can be submitted only once")
+        if self.prompt < 1 or not 1 <= self.opening <= self.output:
+            raise ValueError(f"{self.prompt=}, {self.opening=}, {self.output=}")
+        if self.tokens > room:
+            raise InputError(
+                "inference.too_long",
+                f"a conversation of {self.tokens} tokens does not fit: the server has room for "
+                f"{room}",
+                hint="use more accelerators, fewer bits, or shorter prompts",
+            )
 
 
 class Engine:

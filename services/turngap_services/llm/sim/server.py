@@ -5,9 +5,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from turngap.core.clock import Clock
-from turngap.inference.engine import Engine
-from turngap.inference.policy import Policy
-from turngap.inference.request import Request
+from turngap.inference.engine import Engine, Policy, Request
 from turngap.inference.server import PS_PER_S, Server, StepCosts
 
 PS_PER_NS = 1000

@@ -17,12 +17,6 @@ from turngap.check import words as check_words
 from turngap.check.report import check_block
 
 WIDTHS = (60, 80, 100, 120)
-TITLES = {
-    "pass": "✓ PASS",
-    "regressed": "✗ REGRESSED",
-    "undecided": "? UNDECIDED",
-    "cannot_compare": "≠ CANNOT COMPARE",
-}
 
 
 def printed(record, width=100, **settings) -> list[str]:

@@ -9,7 +9,7 @@ from made_records import make_record, make_turn
 
 from turngap.cli.progress import LINE_EVERY_S, Display
 from turngap.core.clock import NS_PER_S
-from turngap.core.lengths import minutes_words, seconds_left
+from turngap.core.lengths import seconds_left
 from turngap.core.run_record import PlanRecord
 from turngap.store.writer import RunWriter
 
@@ -46,14 +46,6 @@ def test_the_time_left_goes_from_the_plan_to_the_pace(
     assert seconds_left(share, elapsed_s, planned_s) == pytest.approx(left_s)
 
 
-@pytest.mark.parametrize(
-    ("minutes", "words"),
-    [(0.2, "less than a minute"), (1.2, "about a minute"), (11.4, "about 11 minutes")],
-)
-def test_minutes_are_as_exact_as_an_estimate(minutes: float, words: str) -> None:
-    assert minutes_words(minutes) == words
-
-
 def test_without_a_terminal_a_line_is_written_now_and_then_on_stderr(capsys: Capsys) -> None:
     clock = Watch()
     with Display(40, "turns", minutes=20, clock=clock) as shown:
@@ -67,15 +59,6 @@ def test_without_a_terminal_a_line_is_written_now_and_then_on_stderr(capsys: Cap
     assert len(lines) == 10
     # 20 turns in 5 minutes: at that pace 5 minutes more, by the plan 10.
     assert lines[-1] == "20 of 40 turns, about 8 minutes left"
-
-
-def test_a_new_step_with_a_total_counts_anew_and_more_than_planned_is_borne() -> None:
-    shown = Display(0, "turns")
-    assert shown.left_words() == ""
-    shown.step("asking the judge", total=2)
-    for _ in range(3):
-        shown.advance()
-    assert shown.left_words() == ""
 
 
 @pytest.mark.parametrize(
@@ -101,23 +84,6 @@ def test_what_plays_says_beforehand_how_long_it_takes(
         "--out", str(tmp_path),
     )  # fmt: skip
     assert done.err.splitlines()[0] == said
-
-
-def test_what_is_undecided_after_its_planned_turns_is_not_shown_as_finished(
-    capsys: Capsys,
-) -> None:
-    clock = Watch()
-    with Display(2, "turns", minutes=1, clock=clock, most_minutes=5) as shown:
-        for _ in range(4):
-            clock.at_ns += round(LINE_EVERY_S * NS_PER_S)
-            shown.advance()
-        assert shown._task.total is None
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[1:] == [
-        "2 of 2 turns",
-        "3 turns, still undecided, up to 4 minutes more",
-        "4 turns, still undecided, up to 3 minutes more",
-    ]
 
 
 def test_an_interrupted_run_says_how_to_go_on_with_its_command(

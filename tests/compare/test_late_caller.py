@@ -16,12 +16,10 @@ from made_records import make_comparison, make_turn
 from turngap.compare.advice import answer
 from turngap.compare.figures import Side, crossings, pairs_of
 from turngap.compare.record import COMPARISON_FILE, INCONCLUSIVE, PairRecord
-from turngap.compare.report import comparison_block, comparison_report
 from turngap.compare.side_by_side import told_apart
 from turngap.compare.words import pair
 from turngap.core.budget import STARVED_MS
 from turngap.core.results import AnswerRecord, PacingRecord, Turn
-from turngap.report import markdown, page
 
 RIGHT = AnswerRecord(verdict="right")
 N = 48
@@ -236,16 +234,3 @@ def test_a_comparison_beside_a_burdened_caller_is_inconclusive_everywhere_and_ex
     again = turngap_here(capsys, "report", folder, "--json")
     (said,) = json.loads(again.out)["inconclusive"]
     assert why in said
-
-
-def test_a_larger_starved_ms_stands_in_the_headline_and_the_default_does_not() -> None:
-    sides = [side("one", QUIET), side("other", QUIET)]
-    record = make_comparison(sides)
-    accepted = record.model_copy(update={"settings": {"starved_ms": 50.0}})
-    assert "a caller up to 50 ms late accepted" in comparison_report(accepted).subject
-    assert "late" not in comparison_report(record).subject
-    assert "a caller up to 10 ms late is accepted" in markdown.markdown(comparison_report(record))
-    assert comparison_report(record).verdict is None
-    first = str(comparison_block(accepted, 60)).splitlines()[0]
-    assert "a caller up to 50 ms late accepted" in first
-    assert "50 ms late accepted" in Page(page.render(comparison_report(accepted))).text

@@ -351,39 +351,6 @@ async def test_a_microphone_that_is_pulled_out_is_told(browser: Browser) -> None
         await t.notice("microphone is gone")
 
 
-async def test_a_page_from_another_machine_without_https_says_how_to_get_a_microphone() -> None:
-    # Of another machine's name: no secure context, no worklet.
-    async with PageServer() as server, chromium() as browser:
-        tab = await opened(browser, f"http://lan.test:{server.port}/")
-        assert await tab.page.evaluate("isSecureContext") is False
-        await tab.page.click("#talk")
-        said = await tab.text("#notice", lambda text: "without https" in text)
-        assert f"ssh -L {server.port}:lan.test:{server.port} lan.test" in said
-        assert f"http://localhost:{server.port}/?token=" in said
-        assert await tab.page.inner_text("#state") == "not connected"
-        # Chromium's own word on such a page; nothing of ours.
-        assert [p for p in tab.problems if "Cross-Origin-Opener-Policy" not in p] == []
-
-
-async def test_loudspeakers_switch_the_echo_cancelling_on(browser: Browser) -> None:
-    script = """
-      const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
-      window.asked = [];
-      navigator.mediaDevices.getUserMedia = (wanted) => {
-        asked.push(wanted.audio);
-        return ask(wanted);
-      };
-    """
-    async with talk(browser, SESSION, script=script) as t:
-        await t.tab.start()
-        await t.page.check("#speakers")
-        await t.page.wait_for_function("asked.length === 2")
-        keys = ("echoCancellation", "noiseSuppression", "autoGainControl")
-        asked = [[each[key] for key in keys] for each in await t.page.evaluate("asked")]
-        assert asked == [[False, False, False], [True, True, False]]
-        await t.tab.state("connected")
-
-
 async def test_saving_and_downloading(browser: Browser) -> None:
     async with talk(browser, SESSION) as t:
         await t.tab.start()

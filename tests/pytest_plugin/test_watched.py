@@ -1,9 +1,6 @@
 """What pytest shows while a test plays: how much it is, how far it has come, and how long yet."""
 
-from pathlib import Path
-
 import pytest
-from commandline import SCENARIOS
 from fake_agents import NEW, FakeAgents
 from inner_runs import Inner, text_of
 from made_records import make_turn
@@ -44,14 +41,6 @@ def test_a_line_now_and_then_says_how_far_it_is_and_how_long_it_takes_yet() -> N
     assert lines[2] == "turngap: 4 of 21 turns, about a minute left"
     assert lines[-1] == "turngap: 20 of 21 turns, less than a minute left"
     assert len(lines) == 11
-
-
-@pytest.mark.parametrize("scenarios", ["quick-questions", Path("quick-questions"), None])
-def test_scenarios_and_their_folder_are_taken_as_a_replay_takes_them(scenarios: object) -> None:
-    lines: list[str] = []
-    asked = {"agent": NEW, "library": str(SCENARIOS), "scenarios": scenarios}
-    Watched(lines.append, "replay", asked, Hand())
-    assert " turns in real time: " in lines[0]
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,7 @@ AT_ONCE = 4
 RUN = 50
 # So that messages are tried and not the limits, which tests try.
 WIDE = Limits(
-    messages_per_s=1e6, audio_rate=1e6, asks_per_s=1e6, requests_per_s=1e6,
-    request_s=3.0, first_s=3.0,
+    messages_per_s=1e6, audio_rate=1e6, asks_per_s=1e6, request_s=3.0, first_s=3.0,
 )  # fmt: skip
 
 

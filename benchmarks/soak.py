@@ -24,9 +24,9 @@ import psutil
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
+from turngap.agent.access import Seats
 from turngap.agent.limits import Limits
 from turngap.agent.log import set_log_level
-from turngap.agent.seats import Seats
 from turngap.agent.server import Server, ServeSettings, bind
 from turngap.agent.session import assemble
 from turngap.caller.dialects.pipecat import audio_frame, parse

@@ -353,8 +353,8 @@ async def sends_a_long_header(client: Client) -> None:
     await client.write(client.head(f"X-Long: {'x' * 12_000}"))
 
 
-async def asks_with_many_headers(client: Client) -> None:
-    plain = "".join(f"X-{n}: {n}\r\n" for n in range(150))
+async def asks_with_thousands_of_headers(client: Client) -> None:
+    plain = "".join(f"X-{n}: {n}\r\n" for n in range(5000))
     await client.write(f"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n{plain}\r\n".encode())
 
 
@@ -365,13 +365,6 @@ async def sends_no_http(client: Client) -> None:
 async def opens_too_many(client: Client) -> None:
     for _ in range(5):
         client.reader = (await client.another()).reader
-
-
-async def asks_too_often(client: Client) -> None:
-    for _ in range(12):
-        each = await client.another()
-        await each.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        client.reader = each.reader
 
 
 async def comes_and_goes(client: Client) -> None:
@@ -392,14 +385,12 @@ HOSTILE: dict[str, Hostile] = {
         is_silent, 4408, "no message came for 0.3 s", Limits(first_s=0.3)
     ),
     "falls silent": Hostile(falls_silent, 1011, "ping timeout", PINGED),
-    "sends half a head": Hostile(sends_half_a_head, 408, "no complete request", QUICK),
-    "trickles its head": Hostile(trickles_its_head, 408, "no complete request", QUICK),
+    "sends half a head": Hostile(sends_half_a_head, limits=QUICK),
+    "trickles its head": Hostile(trickles_its_head, limits=QUICK),
     "sends half a body": Hostile(sends_half_a_body, 405, "", QUICK),
     "ends its body in nonsense": Hostile(ends_its_body_in_nonsense),
-    "sends a request and nonsense": Hostile(sends_a_request_and_nonsense, 400, "Invalid HTTP"),
-    "asks for a head and sends nonsense": Hostile(
-        asks_for_a_head_and_sends_nonsense, 400, "Invalid HTTP"
-    ),
+    "sends a request and nonsense": Hostile(sends_a_request_and_nonsense, 400),
+    "asks for a head and sends nonsense": Hostile(asks_for_a_head_and_sends_nonsense, 400),
     "floods": Hostile(floods, 4429, "more than 20 messages", SLOWLY),
     "floods with audio": Hostile(floods_audio, 4429, "", Limits(burst_s=1)),
     "floods with text": Hostile(floods_text, 1003, "expected pipecat's protobuf"),
@@ -412,9 +403,7 @@ HOSTILE: dict[str, Hostile] = {
     "begins a message twice": Hostile(begins_a_message_twice, 1002, "continuation"),
     "floods with pings": Hostile(floods_pings, 4429, "pings", SLOWLY),
     "never reads": Hostile(never_reads, 0, "", Limits(messages_per_s=1e6, vanished_s=1.0)),
-    "never reads answers": Hostile(
-        never_reads_answers, 0, "", Limits(requests_per_s=1e6, vanished_s=1.0)
-    ),
+    "never reads answers": Hostile(never_reads_answers, limits=Limits(vanished_s=1.0)),
     "speaks another protocol": Hostile(speaks_another_protocol, 1003, "got text"),
     "sends no protobuf": Hostile(sends_no_protobuf, 1007, "3 bytes that are no frame"),
     "sends nothing": Hostile(sends_nothing, 1007, "0 bytes that are no frame"),
@@ -423,22 +412,15 @@ HOSTILE: dict[str, Hostile] = {
     "sends another rate": Hostile(sends_another_rate, 1007, "expected PCM16 mono at 16000 Hz"),
     "interrupts": Hostile(interrupts_as_the_agent_does, 1008, "got a frame of interruption"),
     "upgrades to nowhere": Hostile(upgrades_to_nowhere, 403),
-    "upgrades by POST": Hostile(upgrades_by_post, 405, "opened with GET"),
+    "upgrades by POST": Hostile(upgrades_by_post, 405, "unsupported HTTP method"),
     "upgrades without a key": Hostile(upgrades_without_a_key, 400),
     "sends a body with its upgrade": Hostile(sends_a_body_with_its_upgrade, 400),
     "sends thousands of headers": Hostile(sends_thousands_of_headers, 400),
-    "sends many headers": Hostile(sends_many_headers, 431, "at most 100 headers"),
-    "sends a long header": Hostile(sends_a_long_header, 431, "8000 bytes"),
-    "asks with many headers": Hostile(asks_with_many_headers, 431, "at most 100 headers"),
+    "sends many headers": Hostile(sends_many_headers, 400),
+    "sends a long header": Hostile(sends_a_long_header, 400),
+    "asks with thousands of headers": Hostile(asks_with_thousands_of_headers, 400),
     "sends no HTTP": Hostile(sends_no_http, 400),
-    "opens too many": Hostile(
-        opens_too_many,
-        503,
-        "more than 3 connections are open from one address",
-        Limits(connections=4),
-        max_sessions=1,
-    ),
-    "asks too often": Hostile(asks_too_often, 429, "too many requests", Limits(requests_per_s=0.1)),
+    "opens too many": Hostile(opens_too_many, limits=Limits(connections=4), max_sessions=1),
     "comes and goes": Hostile(comes_and_goes, 1013, "try again", max_sessions=3),
     "vanishes": Hostile(vanishes),
 }

@@ -6,8 +6,8 @@ import pytest
 from fake_engines import fake_assembly
 from fastapi import FastAPI
 
-from turngap.agent.limits import CODE_RESTART, Limits
-from turngap.agent.seats import Seats
+from turngap.agent.access import Seats
+from turngap.agent.limits import CODE_RESTART, HangUpError, Limits
 from turngap.agent.server import SWITCH_S, Server, ServeSettings, create_app
 
 
@@ -21,13 +21,14 @@ def server_of(seats: Seats, drain_s: float = 60.0) -> Server:
 async def test_the_first_sigterm_lets_the_last_call_end_and_takes_no_other() -> None:
     seats = Seats(2)
     server = server_of(seats)
-    async with seats.seat() as seat:
+    with seats.seat() as leave:
         server.handle_exit(signal.SIGTERM, None)
-        async with seats.seat() as refused:
-            assert "is shutting down" in refused.refused
-            assert refused.code == CODE_RESTART
+        with pytest.raises(HangUpError) as refused, seats.seat():
+            pass
+        assert refused.value.args[0] == CODE_RESTART
+        assert "is shutting down" in refused.value.args[1]
         assert not await server.on_tick(1)
-        seat.leave()
+        leave()
         assert not await server.on_tick(1)  # its pipeline comes down
     assert await server.on_tick(1)
     assert not server.should_exit
@@ -36,7 +37,7 @@ async def test_the_first_sigterm_lets_the_last_call_end_and_takes_no_other() -> 
 async def test_it_waits_no_longer_than_it_may() -> None:
     seats = Seats(2)
     server = server_of(seats, drain_s=1e-9)
-    async with seats.seat():
+    with seats.seat():
         server.handle_exit(signal.SIGTERM, None)
         assert not await server.on_tick(1)
         assert await server.on_tick(2)
@@ -51,7 +52,7 @@ async def test_a_second_sigterm_an_interrupt_and_one_without_time_to_wait_end_it
 ) -> None:
     seats = Seats(1)
     server = server_of(seats, drain_s)
-    async with seats.seat():
+    with seats.seat():
         for sign in signs:
             server.handle_exit(sign, None)
         assert await server.on_tick(1)

@@ -66,7 +66,7 @@ class Line:
 
     async def run(self, converse: Any, leave: Callable[[], None] = lambda: None) -> None:
         scope = {"type": "websocket", "headers": [], "path": "/ws"}
-        await self.guard.run(converse, scope, self.receive, self.send, leave)  # type: ignore[arg-type]
+        await self.guard.run(converse, (scope, self.receive, self.send), leave)  # type: ignore[arg-type]
 
 
 async def test_only_what_rtvi_clients_may_send_reaches_the_agent() -> None:
@@ -96,7 +96,7 @@ async def test_a_reason_fits_its_frame_and_is_printable() -> None:
     assert line.closed is not None
     code, reason = line.closed
     assert code == 1011
-    assert reason.startswith("the server failed: RuntimeError")
+    assert reason.startswith("the agent failed: RuntimeError")
     assert reason.isprintable()
     assert len(reason.encode()) <= REASON_BYTES
 

@@ -319,8 +319,10 @@ async def test_without_knowing_who_has_answered_no_turn_is_told_to_be_cold() -> 
 async def test_a_typed_turn_does_not_begin_where_a_sound_that_nobody_answered_ended(
     steps: str,
 ) -> None:
-    turns: list[AgentTurn] = []
-    await played(MarksObserver(finished=turns.append), steps)
+    turns, observer = list[AgentTurn](), MarksObserver()
+    recorder = observer._recorder  # pyright: ignore[reportPrivateUsage]
+    recorder._report = turns.append  # pyright: ignore[reportPrivateUsage]
+    await played(observer, steps)
     # A decision after the text is of something that was said beside it.
     spoken = steps.index("decided") > steps.index("typed")
     assert [turn.silent_ns for turn in turns] == [None]

@@ -29,10 +29,9 @@ from pipecat.turns.user_start import VADUserTurnStartStrategy
 from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
-from turngap.agent.access import Access
+from turngap.agent.access import Access, Seats
 from turngap.agent.limits import Limits
 from turngap.agent.offers import Offers
-from turngap.agent.seats import Seats
 from turngap.agent.server import PATH, Server, ServeSettings, bind, create_app
 from turngap.agent.session import Assembly
 from turngap.agent.stack import Stack

@@ -12,9 +12,8 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from turngap.agent.access import Access
+from turngap.agent.access import Access, Seats
 from turngap.agent.limits import Limits
-from turngap.agent.seats import Seats
 from turngap.agent.server import Server, ServeSettings, bind
 from turngap.caller.dialects.pipecat import audio_frame, parse, payload_of
 from turngap.caller.dialects.rtvi import rtvi

@@ -2,14 +2,12 @@
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.applications import Starlette
-from starlette.types import Message, Scope
 
-from turngap.agent.connections import Requests
-from turngap.agent.limits import Limits, Meter
-from turngap.agent.seats import Seats
+from turngap.agent.access import Seats
+from turngap.agent.limits import HangUpError, Limits, Meter
 from turngap.core.clock import NS_PER_S
 
 STEPS = st.lists(st.tuples(st.integers(0, 3 * NS_PER_S), st.floats(0.01, 40)), max_size=60)
@@ -48,33 +46,19 @@ def test_an_ordinary_page_stays_far_below_its_limits() -> None:
     assert limits.vanished_s > 2 * 5
 
 
-ASKED: Scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
-
-
-async def test_whoever_asks_too_often_is_told_so() -> None:
-    requests, statuses = Requests(Starlette(), Limits(requests_per_s=1, burst_s=4)), list[int]()
-
-    async def send(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            statuses.append(message["status"])
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    for _ in range(5):
-        await requests(ASKED, receive, send)
-    assert statuses == [404] * 4 + [429]
-
-
-async def test_a_seat_is_free_at_once_and_few_pipelines_may_still_come_down() -> None:
+def test_a_seat_is_free_at_once_and_few_pipelines_may_still_come_down() -> None:
     seats = Seats(1)
-    async with seats.seat() as first:
-        async with seats.seat() as second:
-            assert second.refused.startswith("full: 1 of 1 conversations; try again")
-        first.leave()
-        async with seats.seat() as second:
-            assert (second.refused, seats.taken, seats.coming_down) == ("", 1, 1)
-            second.leave()
-            async with seats.seat() as third:
-                assert third.refused.startswith("full: 0 of 1 conversations, and 2 still ending")
+    with seats.seat() as leave:
+        with (
+            pytest.raises(HangUpError, match="full: 1 of 1 conversations; try again"),
+            seats.seat(),
+        ):
+            pass
+        leave()
+        with seats.seat() as leave_too:
+            assert (seats.taken, seats.coming_down) == (1, 1)
+            leave_too()
+            full = "full: 0 of 1 conversations, and 2 still ending"
+            with pytest.raises(HangUpError, match=full), seats.seat():
+                pass
     assert (seats.taken, seats.coming_down) == (0, 0)

@@ -1,4 +1,4 @@
-"""Who may talk to a served agent. No I/O: a request's head goes in, a refusal or None comes out.
+"""Who may talk to a served agent, and how many at once. No I/O.
 
 On loopback anybody on this machine may, but no web page from elsewhere: the Origin that browsers
 send must be that of our own page, and the Host must name this machine (otherwise a hostile name
@@ -8,18 +8,17 @@ that resolves to 127.0.0.1 would pass as ours). On other addresses a token is ne
 import hmac
 import re
 import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
 
-from turngap.agent.limits import CODE_ORIGIN, CODE_TOKEN
+from turngap.agent.limits import CODE_FULL, CODE_ORIGIN, CODE_RESTART, CODE_TOKEN, HangUpError
 from turngap.core.errors import InputError
 from turngap.core.untrusted import is_loopback
-
-# 128 bits: at one guess a nanosecond, finding it takes longer than the age of the universe.
-TOKEN_BYTES = 16
 
 
 class Refusal(NamedTuple):
@@ -63,18 +62,19 @@ class Access:
             )
         loopback = is_loopback(host)
         if token is None and not loopback:
-            token = secrets.token_urlsafe(TOKEN_BYTES)
+            token = secrets.token_urlsafe(16)
         return cls(loopback, token, frozenset(map(_origin, origins)))
 
     def refusal(self, request: HTTPConnection) -> Refusal | None:
         """Return why this request is refused, or None if it may pass."""
         host = request.headers.get("host", "").lower()
         origin = request.headers.get("origin", f"http://{host}").lower()
-        if self.loopback and not (_is_here(host) or self._is_allowed(host)):
+        own = {f"http://{host}", f"https://{host}"}
+        if self.loopback and not _is_here(host) and self.origins.isdisjoint(own):
             message = f"this agent listens on loopback and was asked for as {host[:80]!r}"
             hint = "open it as 127.0.0.1 or localhost; behind a proxy, name its origin: --origin"
             return Refusal(403, CODE_ORIGIN, "access.host", message, hint)
-        if origin not in {*self.origins, f"http://{host}", f"https://{host}"}:
+        if origin not in self.origins | own:
             message = f"a page from {origin[:80]!r} may not talk to this agent"
             hint = "open the page that the agent serves, or allow that one with --origin"
             return Refusal(403, CODE_ORIGIN, "access.origin", message, hint)
@@ -82,9 +82,6 @@ class Access:
             hint = "open the URL that `turngap serve` printed, with ?token=… in it"
             return Refusal(401, CODE_TOKEN, "access.token", "this agent needs its token", hint)
         return None
-
-    def _is_allowed(self, host: str) -> bool:
-        return not self.origins.isdisjoint({f"http://{host}", f"https://{host}"})
 
     def knows(self, offered: str) -> bool:
         """Return whether that is the token, compared in constant time."""
@@ -120,3 +117,55 @@ def _origin(text: str) -> str:
             hint="expected scheme and host, such as https://talk.example.org",
         )
     return found[1].lower()
+
+
+class Seats:
+    """The conversations that may run at the same time.
+
+    A seat is free as soon as its client is gone, while as many pipelines as there are seats may
+    still come down.
+
+    Attributes:
+        most: conversations at once.
+        drains: no new ones are taken; to be set by whoever ends the server.
+        taken: conversations that run.
+        coming_down: those whose client is gone while their pipeline still comes down.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.drains = False
+        self.taken = self.coming_down = 0
+
+    @property
+    def why_none(self) -> str:
+        """The reason why no call is taken; empty if one is."""
+        if self.drains:
+            return "this agent is shutting down and takes no new calls"
+        if self.taken < self.most and self.taken + self.coming_down < 2 * self.most:
+            return ""
+        ending = f", and {self.coming_down} still ending" if self.coming_down else ""
+        full = f"full: {self.taken} of {self.most} conversations{ending}"
+        return f"{full}; try again later, or serve with a higher --max-sessions"
+
+    @contextmanager
+    def seat(self) -> Iterator[Callable[[], None]]:
+        """Take a seat for as long as this lasts; call what it gives once the client is gone.
+
+        Raises:
+            HangUpError: there is none.
+        """
+        if why := self.why_none:
+            raise HangUpError(CODE_RESTART if self.drains else CODE_FULL, why)
+        self.taken += 1
+        client = ExitStack()  # which is closed once, however often that is called
+        client.callback(self._left)
+        try:
+            yield client.close
+        finally:
+            client.close()
+            self.coming_down -= 1
+
+    def _left(self) -> None:
+        self.taken -= 1
+        self.coming_down += 1

@@ -12,7 +12,7 @@ from typing import Any
 
 from loguru import logger
 from starlette.types import Message, Receive, Scope, Send
-from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+from starlette.websockets import WebSocket, WebSocketState
 
 from turngap.agent import limits as of
 from turngap.agent.limits import HangUpError, Limits, Meter
@@ -29,28 +29,22 @@ WATCH_MS = 500.0
 # How long a pipeline may take to come down once its client is gone, which takes 25 ms, and how long
 # after it was cancelled; pipecat itself waits 20 s for a part that does not answer.
 COMES_DOWN_S, CANCELLED_S = 30.0, 3.0
-# Closing or writing raises these when the client leaves at the same moment.
-GONE = (RuntimeError, OSError, WebSocketDisconnect)
+Asgi = tuple[Scope, Receive, Send]
+
+# Sending raises these when the client leaves at the same moment.
+GONE = (RuntimeError, OSError)
 
 
-async def close(websocket: WebSocket, code: int, reason: str) -> None:
+async def close(send: Send, code: int, reason: str) -> None:
     """Close a WebSocket with as much of a readable reason as its frame holds."""
     fits = printable(reason).encode()[:REASON_BYTES].decode(errors="ignore")
-    await websocket.close(code, fits)
-
-
-class _Socket(WebSocket):
-    """A WebSocket that may be closed twice: by its guard and by the pipeline."""
-
-    async def close(self, code: int = of.CODE_DONE, reason: str | None = None) -> None:
-        if self.application_state != WebSocketState.DISCONNECTED:
-            await super().close(code, reason)
+    await send({"type": "websocket.close", "code": code, "reason": fits})
 
 
 class Guard:
     """One accepted WebSocket and the pipeline behind it.
 
-    Whoever records a conversation derives from it: `heard`, `asked` and `sent` see what passes.
+    A recording derives from it: `heard`, `asked` and `sent` see what passes.
 
     Attributes:
         ended: why the server closed the socket, as code and words; None if it did not.
@@ -75,20 +69,18 @@ class Guard:
     async def run(
         self,
         converse: Callable[[WebSocket], Any],
-        scope: Scope,
-        receive: Receive,
-        send: Send,
+        asgi: Asgi,
         leave: Callable[[], None] = lambda: None,
     ) -> None:
         """Let `converse` serve the client until it leaves or is closed, and has come down.
 
         `leave` is called as soon as the client is gone.
         """
-        self._receive, self._send = receive, send
-        self._socket = _Socket(scope, self._checked_receive, self._checked_send)
-        self._socket.client_state = self._socket.application_state = WebSocketState.CONNECTED
-        talking = asyncio.create_task(converse(self._socket))
-        gone, watching = map(asyncio.create_task, (self._gone.wait(), self._watch()))
+        scope, self._receive, self._send = asgi
+        socket = WebSocket(scope, self._checked_receive, self._checked_send)
+        socket.client_state = socket.application_state = WebSocketState.CONNECTED
+        works = converse(socket), self._gone.wait(), self._watch()
+        tasks = talking, gone, _ = [asyncio.create_task(work) for work in works]
         try:
             await asyncio.wait({talking, gone}, return_when=asyncio.FIRST_COMPLETED)
             leave()
@@ -100,9 +92,9 @@ class Guard:
             elif error := talking.exception():
                 await self.failed(error)
         finally:
-            for task in (talking, gone, watching):
+            for task in tasks:
                 task.cancel()
-            await asyncio.wait({talking, gone, watching}, timeout=CANCELLED_S)
+            await asyncio.wait(tasks, timeout=CANCELLED_S)
 
     async def tell(self, data: bytes) -> None:
         """Send the client a message of the server's own, if it is still there."""
@@ -115,7 +107,7 @@ class Guard:
             # An error's words may name what was reached, with its key.
             self.ended = (code, text_without_secrets(reason))
             with suppress(*GONE):
-                await close(self._socket, *self.ended)
+                await close(self._send, *self.ended)
             self._gone.set()
 
     async def failed(self, error: BaseException) -> None:
@@ -157,24 +149,23 @@ class Guard:
                 if await self._passes(message):
                     return message
             except HangUpError as e:
-                await self.end(e.code, e.reason)
+                await self.end(*e.args)
             except Exception as e:
-                logger.opt(exception=e).error("a message could not be taken")
-                await self.end(of.CODE_FAILED, f"the server failed: {type(e).__name__}: {e}")
+                await self.failed(e)
 
     async def _passes(self, message: Message) -> bool:
         """Check a message; return whether the agent gets it."""
         self.spoken_to = True
         now_ns = self.clock.now_ns()
         taken = take(message, self._in_rate)
-        if taken.audio_s and not self._audio.take(taken.audio_s, now_ns):
-            raise HangUpError(of.CODE_TOO_FAST, "audio came faster than real time")
         if taken.asks:
             self.active()
             if not self._asks.take(1, now_ns):
                 most = self.limits.asks_per_s
                 raise HangUpError(of.CODE_TOO_FAST, f"more than {most:g} typed turns a second")
         if taken.pcm is not None:
+            if not self._audio.take(len(taken.pcm) / self._in_rate, now_ns):
+                raise HangUpError(of.CODE_TOO_FAST, "audio came faster than real time")
             self.heard(taken.pcm)
         if taken.answer is not None:
             await self.tell(taken.answer)
@@ -183,14 +174,14 @@ class Guard:
         return taken.passes
 
     async def _checked_send(self, message: Message) -> None:
-        if message["type"] == "websocket.send" and self._gone.is_set():
+        if self._gone.is_set():
             return
         with suppress(OSError):  # the client has left, which its next message says, too
             await self._send(message)
-            if message["type"] == "websocket.send":
-                if is_speech(message["bytes"]):
+            if data := message.get("bytes"):
+                if is_speech(data):
                     self.active()
-                await self.sent(message["bytes"])
+                await self.sent(data)
 
     async def _watch(self) -> None:
         """End a connection that is quiet, has vanished, or lasts too long."""

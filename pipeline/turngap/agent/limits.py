@@ -29,12 +29,11 @@ TEXT_CHARS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one server, which the page is told too. Rates are averages, a second."""
+    """Limits of one server, which the page gets too. Rates are averages, a second."""
 
     connections: int = 64  # open at once, beside the seats; one address gets half of them
     request_s: float = 10.0  # for a whole request, and for a page's first message
     first_s: float = 60.0  # for another client's first message: a person allows the microphone
-    requests_per_s: float = 50.0  # over HTTP
     message_bytes: int = 64 * 1024  # 20 ms of audio take 700
     messages_per_s: float = 400.0  # pings and fragments too; an AudioWorklet's blocks come at 375
     audio_rate: float = 1.25  # seconds of audio: nobody speaks faster than real time
@@ -48,12 +47,10 @@ class Limits:
 
 
 class HangUpError(Exception):
-    """A client did something for which its connection is closed."""
+    """An act of a client for which its connection is closed, by code and reason."""
 
     def __init__(self, code: int, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.reason = reason
+        super().__init__(code, reason)
 
 
 class Meter:
@@ -65,6 +62,7 @@ class Meter:
         self._at_ns = now_ns
 
     def take(self, amount: float, now_ns: int) -> bool:
+        """Take that much; return whether there was enough."""
         gained = max(0, now_ns - self._at_ns) / NS_PER_S * self._rate
         self._left = min(self._most, self._left + gained)
         self._at_ns = now_ns

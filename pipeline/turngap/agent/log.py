@@ -1,4 +1,4 @@
-"""The server's log on stderr: without secrets, in printable lines, and bounded."""
+"""The server's log on stderr: without secrets, and in printable lines."""
 
 import logging
 import sys
@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from turngap.agent.limits import Meter
-from turngap.clocks import MonotonicClock
 from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import harmless
@@ -17,29 +15,16 @@ if TYPE_CHECKING:
 
 LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
 
-# A client can cause warnings: a server that ran out of descriptors wrote 390 MB of them. At this
-# rate a day has 86 MB at most; what a lower level shows is asked for, and not limited.
-BYTES_PER_S, AT_ONCE_S = 1000.0, 200.0
 ENTRY_CHARS = 20_000
 
 
-class BoundedLog:
-    """A sink for loguru that leaves out warnings and errors beyond the bound."""
-
-    def __init__(self) -> None:
-        self._clock = MonotonicClock()
-        self._meter = Meter(BYTES_PER_S, AT_ONCE_S, self._clock.now_ns())
-
-    def __call__(self, message: "Message") -> None:
-        text = str(message)[:ENTRY_CHARS]
-        bounded = message.record["level"].no >= logging.WARNING
-        if not bounded or self._meter.take(len(text), self._clock.now_ns()):
-            lines = text_without_secrets(text).splitlines()
-            sys.stderr.write("".join(harmless(line) + "\n" for line in lines))
+def _write(message: "Message") -> None:
+    lines = text_without_secrets(str(message)[:ENTRY_CHARS]).splitlines()
+    sys.stderr.write("".join(harmless(line) + "\n" for line in lines))
 
 
 class _ToLoguru(logging.Handler):
-    """Hands what libraries log in Python's own way to the one log."""
+    """The way from Python's own log to the one log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         level = record.levelname if record.levelname in LOG_LEVELS else record.levelno
@@ -53,11 +38,10 @@ def set_log_level(level: str) -> None:
         InputError: there is no such level.
     """
     if level.upper() not in LOG_LEVELS:
-        raise InputError(
-            "serve.log_level", f"no log level {level!r}", hint=f"known: {', '.join(LOG_LEVELS)}"
-        )
+        known = f"known: {', '.join(LOG_LEVELS)}"
+        raise InputError("serve.log_level", f"no log level {level!r}", hint=known)
     logger.remove()
-    form = "{time:HH:mm:ss.SSS} {level} {message}"
     # `diagnose` would print the values of variables below a traceback, keys among them.
-    logger.add(BoundedLog(), level=level.upper(), format=form, diagnose=False)
+    form = "{time:HH:mm:ss.SSS} {level} {message}"
+    logger.add(_write, level=level.upper(), format=form, diagnose=False)
     logging.basicConfig(handlers=[_ToLoguru()], level=logging.WARNING, force=True)

@@ -31,15 +31,13 @@ class Taken:
 
     Attributes:
         passes: whether the agent's pipeline gets it.
-        audio_s: how many seconds of audio it has.
-        pcm: that audio.
+        pcm: the audio in it.
         asks: whether it makes the agent work, as a typed turn does.
         asked: an RTVI client message: what is asked for, and with what.
         answer: what is sent to the client at once.
     """
 
     passes: bool = False
-    audio_s: float = 0.0
     pcm: Pcm | None = None
     asks: bool = False
     asked: tuple[str, Any] | None = None
@@ -55,8 +53,7 @@ def take(message: Message, rate: int) -> Taken:
     frame = _parsed(message)
     kind = frame.WhichOneof("frame")
     if kind == "audio":
-        pcm = _pcm_of(frame.audio, rate)
-        return Taken(passes=True, audio_s=len(pcm) / rate, pcm=pcm)
+        return Taken(passes=True, pcm=_pcm_of(frame.audio, rate))
     if kind != "message":
         raise HangUpError(
             of.CODE_NOT_ALLOWED, f"expected audio or an RTVI message, got a frame of {kind}"

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
 from fastapi import FastAPI
@@ -19,11 +19,10 @@ from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from turngap.agent.access import Access
-from turngap.agent.connections import BACKLOG, SEND_BYTES, Config
-from turngap.agent.guard import Guard, close
-from turngap.agent.limits import Limits
-from turngap.agent.seats import Seats
+from turngap.agent.access import Access, Seats
+from turngap.agent.connections import SEND_BYTES, Http, Sweeper, WebSockets
+from turngap.agent.guard import Asgi, Guard, close
+from turngap.agent.limits import HangUpError, Limits
 from turngap.agent.stack import Chosen
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
@@ -33,6 +32,9 @@ if TYPE_CHECKING:
     from turngap.agent.session import Assembly
 
 PATH = "/ws"
+
+HEAD_BYTES = 16 * 1024  # of a request; browsers send 1 or 2 KiB
+BACKLOG = 32  # new connections that wait in the kernel
 
 # As long as most calls last, and less than an hour, which is the longest. Orchestrators have a
 # limit of their own (30 s in Kubernetes), after which they kill: docs/serving.md.
@@ -85,15 +87,12 @@ def create_app(assembly: "Assembly", settings: ServeSettings, seats: Seats) -> F
     app = plain_app(assembly.stack.name, seats)
 
     async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
-        websocket = await admitted(settings.access, scope, receive, send)
-        if websocket is None:
-            return
-        async with seats.seat() as seat:
-            if seat.refused:
-                await close(websocket, seat.code, seat.refused)
-                return
+        async def talk(leave: Callable[[], None]) -> None:
             guard = Guard(settings.limits, assembly.clock, assembly.stack.audio.in_sample_rate)
-            await guard.run(partial(converse, assembly), scope, receive, send, seat.leave)
+            await guard.run(partial(converse, assembly), asgi, leave)
+
+        asgi = scope, receive, send
+        await seated(settings.access, seats, asgi, talk)
 
     app.router.routes.append(WebSocketRoute(PATH, Endpoint(endpoint)))
     return app
@@ -109,14 +108,22 @@ class Endpoint:
         await self._serve(scope, receive, send)
 
 
-async def admitted(access: Access, scope: Scope, receive: Receive, send: Send) -> WebSocket | None:
-    """Accept a WebSocket; None if its client has no access, and was told so."""
-    websocket = WebSocket(scope, receive, send)
+async def seated(
+    access: Access, seats: Seats, asgi: Asgi, talk: Callable[[Callable[[], None]], Awaitable[None]]
+) -> None:
+    """Accept a WebSocket and let `talk` serve it in a seat; close it if there is none for it.
+
+    What `talk` is given it calls once the client is gone.
+    """
+    websocket = WebSocket(*asgi)
     await websocket.accept()
-    if refusal := access.refusal(websocket):
-        await close(websocket, refusal.code, f"{refusal.message}: {refusal.hint}")
-        return None
-    return websocket
+    try:
+        if refusal := access.refusal(websocket):
+            raise HangUpError(refusal.code, f"{refusal.message}: {refusal.hint}")
+        with seats.seat() as leave:
+            await talk(leave)
+    except HangUpError as e:
+        await close(asgi[2], *e.args)
 
 
 def bind(settings: ServeSettings) -> socket.socket:
@@ -144,6 +151,31 @@ def bind(settings: ServeSettings) -> socket.socket:
     return listener
 
 
+class Config(uvicorn.Config):
+    """uvicorn's settings, with ours."""
+
+    def __init__(self, app: ASGIApp, limits: Limits, seats: int) -> None:
+        super().__init__(
+            cast("Any", app),
+            http=Http,
+            ws=WebSockets,
+            ws_per_message_deflate=False,
+            ws_max_size=limits.message_bytes,
+            ws_ping_interval=limits.pong_s,
+            ws_ping_timeout=limits.pong_s,
+            h11_max_incomplete_event_size=HEAD_BYTES,
+            backlog=BACKLOG,
+            log_config=None,
+            log_level="error",  # a warning of each malformed request would fill the log
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=2,
+        )
+        self.limits = limits
+        self.most_connections = seats + limits.connections
+
+
 class Server(uvicorn.Server):
     """uvicorn's server for `app`, which listens on the sockets given to its `serve`.
 
@@ -157,6 +189,7 @@ class Server(uvicorn.Server):
         self._seats = seats
         self._drain_s = drain_s
         self._clock = MonotonicClock()
+        self._sweep = Sweeper(limits)
         self._until_ns = 0
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -166,6 +199,7 @@ class Server(uvicorn.Server):
         self._seats.drains = True  # and nothing that a signal's handler may not do, as logging
 
     async def on_tick(self, counter: int) -> bool:
+        self._sweep(self.server_state.connections, self._clock.now_ns())
         return await super().on_tick(counter) or (self._seats.drains and self._is_drained())
 
     def _is_drained(self) -> bool:

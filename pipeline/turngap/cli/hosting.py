@@ -82,9 +82,8 @@ def host_agent(
         InputError, AgentError: it cannot listen, or the agent cannot be made ready.
     """
     from turngap.agent import server
-    from turngap.agent.access import Access
+    from turngap.agent.access import Access, Seats
     from turngap.agent.log import set_log_level
-    from turngap.agent.seats import Seats
     from turngap.clocks import MonotonicClock
     from turngap.live.app import LiveServer
 

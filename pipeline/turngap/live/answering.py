@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fastapi import FastAPI
 from starlette.websockets import WebSocket
 
-from turngap.agent.seats import Seats
+from turngap.agent.access import Seats
 from turngap.agent.server import ServeSettings, create_app, plain_app
 from turngap.agent.stack import Chosen, stand_ins_of
 from turngap.caller.endpoint import Endpoint

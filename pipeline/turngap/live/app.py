@@ -5,6 +5,7 @@ import dataclasses
 import re
 import tempfile
 from collections.abc import Awaitable, Callable
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,12 @@ from starlette.requests import HTTPConnection
 from starlette.routing import WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from starlette.websockets import WebSocket
 
 from turngap import __version__
-from turngap.agent.access import Refusal, cookie_name
-from turngap.agent.guard import close
+from turngap.agent.access import Refusal, Seats, cookie_name
+from turngap.agent.guard import Asgi
 from turngap.agent.limits import CODE_DONE, CODE_FAILED
-from turngap.agent.seats import Seats
-from turngap.agent.server import Endpoint, ServeSettings, admitted
+from turngap.agent.server import Endpoint, ServeSettings, seated
 from turngap.core.budget import DEFAULT_BUDGET_MS, NATURAL_MS
 from turngap.core.errors import InputError
 from turngap.core.stages import MARKS
@@ -166,31 +165,26 @@ class LiveServer:
 
     def _socket(self) -> ASGIApp:
         async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
-            websocket = await admitted(self._serve.access, scope, receive, send)
-            if websocket is not None:
-                await self._seated(websocket, (scope, receive, send))
+            asgi = scope, receive, send
+            await seated(self._serve.access, self._seats, asgi, partial(self._talk, asgi))
 
         return Endpoint(endpoint)
 
-    async def _seated(self, websocket: WebSocket, asgi: tuple[Scope, Receive, Send]) -> None:
-        async with self._seats.seat() as seat:
-            if seat.refused:
-                await close(websocket, seat.code, seat.refused)
-                return
-            held = self.conversations.new()
-            session = LiveSession(
-                held, self.answering, limits=self._serve.limits, about=self._session_facts
-            )
-            try:
-                await session.talk(*asgi, seat.leave)
-            finally:
-                if session.ended is not None:
-                    code, reason = session.ended
-                    self.conversations.end(held, reason, reason if code == CODE_FAILED else None)
-                elif session.left_code == CODE_DONE:
-                    self.conversations.end(held, "the page ended it")
-                else:
-                    self.conversations.end(held, "the line was lost")
+    async def _talk(self, asgi: Asgi, leave: Callable[[], None]) -> None:
+        held = self.conversations.new()
+        session = LiveSession(
+            held, self.answering, limits=self._serve.limits, about=self._session_facts
+        )
+        try:
+            await session.talk(asgi, leave)
+        finally:
+            if session.ended is not None:
+                code, reason = session.ended
+                self.conversations.end(held, reason, reason if code == CODE_FAILED else None)
+            elif session.left_code == CODE_DONE:
+                self.conversations.end(held, "the page ended it")
+            else:
+                self.conversations.end(held, "the line was lost")
 
     def _session_facts(self) -> dict[str, Any]:
         in_rate, out_rate = self.answering.rates

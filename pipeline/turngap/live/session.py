@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 from loguru import logger
-from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from turngap.agent.guard import Guard
+from turngap.agent.guard import Asgi, Guard
 from turngap.agent.limits import CODE_FAILED, TEXT_CHARS, Limits, Meter
 from turngap.caller import said
 from turngap.caller.dialects.pipecat import PipecatSession, payload_of
@@ -61,10 +60,8 @@ class LiveSession(Guard):
         self._taken = {wire.TURN: self._turn, wire.PLAYED: self._played}
         self._taken[wire.CALIBRATED] = self._calibrated
 
-    async def talk(
-        self, scope: Scope, receive: Receive, send: Send, leave: Callable[[], None]
-    ) -> None:
-        await self.run(self._converse, scope, receive, send, leave)
+    async def talk(self, asgi: Asgi, leave: Callable[[], None]) -> None:
+        await self.run(self._converse, asgi, leave)
 
     async def _converse(self, socket: WebSocket) -> None:
         try:

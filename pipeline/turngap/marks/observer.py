@@ -89,7 +89,6 @@ class MarksObserver(BaseObserver):
         decisions: turn-taking's decisions, oldest first; those that are reported are removed.
         price: returns the price of the LLM that answers, if known: US dollars per million input and
             output tokens.
-        finished: called with each turn once, when it is over.
     """
 
     def __init__(
@@ -102,7 +101,6 @@ class MarksObserver(BaseObserver):
         answered: set[str] | None = None,
         decisions: deque[Decision] | None = None,
         price: Callable[[], tuple[float, float] | None] = lambda: None,
-        finished: Callable[[AgentTurn], None] = lambda turn: None,
     ) -> None:
         super().__init__()
         self._pushes = FirstPushes()
@@ -116,7 +114,7 @@ class MarksObserver(BaseObserver):
         self._guessing: str | None = None  # the LLM whose answer is still a guess
         self._about: dict[str, Any] = {}
         self._typed = False
-        self._recorder = MarksRecorder(hold_ms, self._report, eager=eager, finished=finished)
+        self._recorder = MarksRecorder(hold_ms, self._report, eager=eager)
         self._rtvi: RTVIProcessor | None = None
         self._reports: set[asyncio.Task[None]] = set()
         self._has_complained = False

@@ -40,21 +40,12 @@ class MarksRecorder:
         hold_ms: how long turn-taking holds the turn's end after the VAD's stop.
         report: called with the turn.
         eager: report a turn when its first audible sample is written, too, and not only at its end.
-        finished: called with the turn once, when it is over.
     """
 
-    def __init__(
-        self,
-        hold_ms: float,
-        report: Report,
-        *,
-        eager: bool = False,
-        finished: Report = lambda turn: None,
-    ) -> None:
+    def __init__(self, hold_ms: float, report: Report, *, eager: bool = False) -> None:
         self._hold_ns = ms_to_ns(hold_ms)
         self._eager = eager
         self._report = report
-        self._finished = finished
         self._next = AgentTurn(0, {})  # what is known of the next turn before it is asked for
         self._vad_stop_ns: int | None = None
         self._silence_ns = 0  # before the VAD's stop
@@ -345,4 +336,3 @@ class MarksRecorder:
         if turn is not None:
             turn.interrupted = interrupted and "sent" in turn.marks
             self._report(turn)
-            self._finished(turn)

@@ -30,7 +30,6 @@ import aiohttp
 from backends_table import SERVE_ARGS, SERVE_ENV, STUDENT, TEACHER, Model, Pieces, collect, table
 from endings import errors_told
 from pages import write
-from vllm_load import Asking, Running
 
 from turngap.backends import BackendChoice
 from turngap.compare import words
@@ -50,6 +49,7 @@ NEED_A_SERVER: tuple[str, ...] = ("vllm", "low-batch")
 NAMES = ("teacher", "student", *NEED_A_SERVER, "route", "opener")
 # What others are told meanwhile: about as long as a reply of these models.
 LOAD_TOKENS = 32
+SYSTEM = "You are on a phone call. Answer in one or two short spoken sentences."
 # The wait for the model shows only if no answer is begun early; quick speech saves time.
 SETS = ("turn.speculate=false", "tts.speed_wpm=300")
 
@@ -108,15 +108,15 @@ def served(vllm: str | None, streams: int) -> Iterator[dict[str, str]]:
             server.wait_until_healthy()
             urls[name] = server.base_url
         if urls and streams:
-            stack.enter_context(loaded(Running(urls["vllm"], str(TEACHER)), streams))
+            stack.enter_context(loaded(urls["vllm"], streams))
         yield urls
 
 
 @contextmanager
-def loaded(server: Running, streams: int) -> Iterator[None]:
+def loaded(url: str, streams: int) -> Iterator[None]:
     """Other people's requests to a server, from a process of its own, so that no caller is late."""
     load = multiprocessing.get_context("spawn").Process(
-        target=_ask_on, args=(server, streams), daemon=True
+        target=_ask_on, args=(url, streams), daemon=True
     )
     load.start()
     try:
@@ -126,13 +126,25 @@ def loaded(server: Running, streams: int) -> Iterator[None]:
         load.join()
 
 
-def _ask_on(server: Running, streams: int) -> None:
+def _ask_on(url: str, streams: int) -> None:
     os.nice(10)  # as the servers are
 
     async def ask(client: aiohttp.ClientSession) -> None:
-        asking = Asking(client, server)
         for text in cycle(("what's the weather like today", "a large oat latte please")):
-            await asking.reply(text, LOAD_TOKENS)
+            body = {
+                "model": str(TEACHER),
+                "messages": [
+                    {"role": "system", "content": SYSTEM},
+                    {"role": "user", "content": text},
+                ],
+                "max_tokens": LOAD_TOKENS,
+                "temperature": 0,
+                "ignore_eos": True,
+                "stream": True,
+            }
+            async with client.post(f"{url}/chat/completions", json=body) as response:
+                response.raise_for_status()
+                await response.read()
 
     async def all_of_them() -> None:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as client:

@@ -203,15 +203,6 @@ async def test_who_stops_has_the_turn_told_before_the_line_is_closed(browser: Br
         assert await t.agent.left() == 1000
 
 
-async def test_an_empty_line_is_no_turn(browser: Browser) -> None:
-    async with talk(browser, SESSION) as t:
-        await t.tab.start()
-        await t.page.fill("#text", "   ")
-        await t.page.press("#text", "Enter")
-        await typed(t, "x")
-        assert [turn["transcript"] for turn in await t.tab.turns()] == ["x"]
-
-
 async def test_a_lost_line_ends_the_turn_and_the_next_call_is_a_new_one(browser: Browser) -> None:
     async with talk(browser, SESSION, MODELS) as t:
         await t.tab.start()

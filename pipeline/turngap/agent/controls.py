@@ -4,21 +4,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from loguru import logger
-from pipecat.frames.frames import LLMMessagesAppendFrame, LLMRunFrame
+from pipecat.frames.frames import LLMMessagesAppendFrame
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.frameworks.rtvi import RTVIProcessor
 
 from turngap.agent.limits import TEXT_CHARS
 from turngap.agent.switching import LlmSwitch
-from turngap.core.clock import Clock, ms_to_ns
+from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError, TurngapError
-from turngap.core.messages import ANSWER, CANCEL, LLM, SAY, refusal
+from turngap.core.messages import LLM, SAY, refusal
 from turngap.core.spoken import OUT_OF_DOMAIN
 from turngap.core.untrusted import whole
-
-# An interruption overtakes a request for a reply in the pipeline's queues, so it is not sent before
-# the request has reached the LLM.
-ON_ITS_WAY_MS = 10.0
 
 
 class Controls:
@@ -33,14 +29,11 @@ class Controls:
         self._knows = knows
         self._switch = switch
         self._clock = clock
-        self._asked_ns = -ms_to_ns(ON_ITS_WAY_MS)
 
     def attach(self, worker: PipelineWorker) -> None:
         asked: dict[str, Callable[[PipelineWorker, dict[str, Any]], Awaitable[None]]] = {
             LLM: self._use,
             SAY: self._say,
-            ANSWER: self._answer,
-            CANCEL: self._cancel,
         }
 
         async def on_client_ready(rtvi: RTVIProcessor) -> None:
@@ -96,22 +89,11 @@ class Controls:
             raise InputError("say.turn", f"the turn of a typed text: {e}") from e
         content = text if self._knows(text) else f"{OUT_OF_DOMAIN} {text}"
         messages: list[Any] = [{"role": "user", "content": content}]
-        if data.get("answer") is False:
-            await worker.rtvi.push_frame(LLMMessagesAppendFrame(messages, run_llm=False))
-            return
         await worker.rtvi.interrupt_bot()
         # The interruption commits what was spoken so far to the context, before the text.
         await worker.flush_pipeline()
         await worker.rtvi.push_frame(LLMMessagesAppendFrame(messages, run_llm=True))
         await worker.rtvi.send_server_message({"turngap": "said", "turn": turn})
-
-    async def _answer(self, worker: PipelineWorker, data: dict[str, Any]) -> None:
-        self._asked_ns = self._clock.now_ns()
-        await worker.rtvi.push_frame(LLMRunFrame())
-
-    async def _cancel(self, worker: PipelineWorker, data: dict[str, Any]) -> None:
-        await self._clock.sleep_until_ns(self._asked_ns + ms_to_ns(ON_ITS_WAY_MS))
-        await worker.rtvi.interrupt_bot()
 
 
 def _unusable(name: str, error: Exception) -> TurngapError:

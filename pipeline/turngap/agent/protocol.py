@@ -14,7 +14,7 @@ from turngap.agent import limits as of
 from turngap.agent.limits import TEXT_CHARS, HangUpError
 from turngap.core.audio import AUDIBLE_DBFS, Pcm, rms_dbfs
 from turngap.core.frames import Frame, frame_in, message_frame
-from turngap.core.messages import ANSWER, CANCEL, LLM, SAY
+from turngap.core.messages import LLM, SAY
 from turngap.core.untrusted import parse_json, printable
 
 # What RTVI clients may send. pipecat's processor takes more: files that the server would fetch from
@@ -120,6 +120,5 @@ def _rtvi(payload: dict[str, Any]) -> Taken:
         return Taken(passes=True, asks=True)
     if kind == "client-message" and isinstance(data, dict):
         named = str(data.get("t"))
-        asks = named in (SAY, ANSWER, LLM, CANCEL)
-        return Taken(passes=True, asks=asks, asked=(named, data.get("d")))
+        return Taken(passes=True, asks=named in (SAY, LLM), asked=(named, data.get("d")))
     return Taken(passes=True)

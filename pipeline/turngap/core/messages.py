@@ -12,13 +12,8 @@ from turngap.core.errors import TurngapError
 PING = "turngap.ping"
 # Picks another LLM, `{"use": NAME}`; answered by `llm` or `refused`.
 LLM = "turngap.llm"
-# Says something in writing, `{"turn": n, "text": …}`; answered by `said` or `refused`. With
-# `"answer": false` it is only remembered, and nothing is told.
+# Says something in writing, `{"turn": n, "text": …}`; answered by `said` or `refused`.
 SAY = "turngap.say"
-# Asks for a reply to what was said so far; answered by nothing.
-ANSWER = "turngap.answer"
-# Ends the agent's reply, as an interruption by voice does; answered by nothing.
-CANCEL = "turngap.cancel"
 
 
 def refusal(about: str, error: TurngapError) -> dict[str, Any]:

@@ -228,13 +228,16 @@ def override(stack: Stack, backends: Mapping[Kind, str | None], sets: Sequence[s
 
 def engines_of(sets: Sequence[str]) -> tuple[dict[Kind, str], list[str]]:
     """Return the engines that `--set stt=NAME` names, by kind, and the other assignments."""
+    kinds = {str(kind): kind for kind in KINDS}
     engines: dict[Kind, str] = {}
     others: list[str] = []
     for assignment in sets:
         key, equals, name = assignment.partition("=")
-        named = [kind for kind in KINDS if equals and kind == key.strip()]
-        engines.update(dict.fromkeys(named, name.strip()))
-        others += [] if named else [assignment]
+        kind = kinds.get(key.strip()) if equals else None
+        if kind is None:
+            others.append(assignment)
+        else:
+            engines[kind] = name.strip()
     return engines, others
 
 

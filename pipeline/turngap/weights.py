@@ -258,7 +258,9 @@ def _download(weights: "Weights", paths: list[str], *, anew: bool) -> Path:
         HTTPError,  # that of the HTTP client which it uses  # pyright: ignore[reportPrivateImportUsage]
         LocalEntryNotFoundError,
     )
+    from huggingface_hub.utils import logging
 
+    logging.set_verbosity_error()  # the error below says what its warnings about retries say
     try:
         folder = snapshot_download(
             weights.repository,

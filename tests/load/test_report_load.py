@@ -135,7 +135,8 @@ def test_fewer_than_two_levels_are_no_curve(case: str) -> None:
 
 def test_gaps_that_are_no_use_lie_at_the_upper_edge() -> None:
     for p95, edge in ((1900.0, 0), (9000.0, 1), (None, 1)):
-        slow = {"p50": Percentile(900.0), "p95": Percentile(p95, why_none=p95 and "missed")}
+        why_none = None if p95 else "missed"
+        slow = {"p50": Percentile(900.0), "p95": Percentile(p95, why_none=why_none)}
         gap = charts(make_load([make_step(1), make_step(2), make_step(4, gap_ms=slow)]))[1]
         assert sum(dot.y == 0 for dot in gap.dots) == edge
         assert ("1 at the upper edge" in gap.note) is bool(edge)

@@ -228,7 +228,7 @@ def override(stack: Stack, backends: Mapping[Kind, str | None], sets: Sequence[s
 
 def engines_of(sets: Sequence[str]) -> tuple[dict[Kind, str], list[str]]:
     """Return the engines that `--set stt=NAME` names, by kind, and the other assignments."""
-    kinds = {str(kind): kind for kind in KINDS}
+    kinds: dict[str, Kind] = {kind: kind for kind in KINDS}
     engines: dict[Kind, str] = {}
     others: list[str] = []
     for assignment in sets:

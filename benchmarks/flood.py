@@ -21,8 +21,8 @@ from soak import Figures, Soaked, at_rest, serving, show
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from turngap.agent.limits import Limits
-from turngap.agent.log import set_log_level
+from turngap.agent.access import Limits
+from turngap.agent.server import set_log_level
 from turngap.core.results import OffsetRecord
 
 NO_OFFSET = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
@@ -31,9 +31,7 @@ AT_ONCE = 4
 # Messages of one connection, unless it is closed before.
 RUN = 50
 # So that messages are tried and not the limits, which tests try.
-WIDE = Limits(
-    messages_per_s=1e6, audio_rate=1e6, asks_per_s=1e6, request_s=3.0, first_s=3.0,
-)  # fmt: skip
+WIDE = Limits(messages_per_s=1e6, request_s=3.0, first_s=3.0)
 
 
 async def messages(count: int, seed: int, agent: str) -> None:

@@ -24,10 +24,8 @@ import psutil
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from turngap.agent.access import Seats
-from turngap.agent.limits import Limits
-from turngap.agent.log import set_log_level
-from turngap.agent.server import Server, ServeSettings, bind
+from turngap.agent.access import Limits, Seats
+from turngap.agent.server import Server, ServeSettings, bind, set_log_level
 from turngap.agent.session import assemble
 from turngap.caller.dialects.pipecat import audio_frame, parse
 from turngap.caller.dialects.rtvi import rtvi
@@ -167,7 +165,7 @@ async def _leave(socket: ClientConnection, rng: random.Random) -> None:
 async def at_rest(seats: Seats) -> None:
     """Wait until every seat is free and its connection closed."""
     async with asyncio.timeout(PATIENCE_S):
-        while seats.taken or seats.coming_down:
+        while seats.taken:
             await CLOCK.sleep_until_ns(CLOCK.now_ns() + ms_to_ns(50))
     await CLOCK.sleep_until_ns(CLOCK.now_ns() + ms_to_ns(3000))
 

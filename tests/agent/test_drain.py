@@ -6,8 +6,7 @@ import pytest
 from fake_engines import fake_assembly
 from fastapi import FastAPI
 
-from turngap.agent.access import Seats
-from turngap.agent.limits import CODE_RESTART, HangUpError, Limits
+from turngap.agent.access import CODE_RESTART, HangUpError, Limits, Seats
 from turngap.agent.server import SWITCH_S, Server, ServeSettings, create_app
 
 
@@ -21,15 +20,13 @@ def server_of(seats: Seats, drain_s: float = 60.0) -> Server:
 async def test_the_first_sigterm_lets_the_last_call_end_and_takes_no_other() -> None:
     seats = Seats(2)
     server = server_of(seats)
-    with seats.seat() as leave:
+    async with seats.seat():
         server.handle_exit(signal.SIGTERM, None)
-        with pytest.raises(HangUpError) as refused, seats.seat():
-            pass
+        with pytest.raises(HangUpError) as refused:
+            await seats.seat().__aenter__()
         assert refused.value.args[0] == CODE_RESTART
         assert "is shutting down" in refused.value.args[1]
         assert not await server.on_tick(1)
-        leave()
-        assert not await server.on_tick(1)  # its pipeline comes down
     assert await server.on_tick(1)
     assert not server.should_exit
 
@@ -37,7 +34,7 @@ async def test_the_first_sigterm_lets_the_last_call_end_and_takes_no_other() -> 
 async def test_it_waits_no_longer_than_it_may() -> None:
     seats = Seats(2)
     server = server_of(seats, drain_s=1e-9)
-    with seats.seat():
+    async with seats.seat():
         server.handle_exit(signal.SIGTERM, None)
         assert not await server.on_tick(1)
         assert await server.on_tick(2)
@@ -52,7 +49,7 @@ async def test_a_second_sigterm_an_interrupt_and_one_without_time_to_wait_end_it
 ) -> None:
     seats = Seats(1)
     server = server_of(seats, drain_s)
-    with seats.seat():
+    async with seats.seat():
         for sign in signs:
             server.handle_exit(sign, None)
         assert await server.on_tick(1)

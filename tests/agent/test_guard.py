@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,8 +15,8 @@ from pipecat.frames.protobufs import frames_pb2
 from starlette.websockets import WebSocket
 
 from turngap.agent import guard as guards
+from turngap.agent.access import Limits
 from turngap.agent.guard import REASON_BYTES, Guard
-from turngap.agent.limits import Limits
 from turngap.agent.protocol import RTVI_TYPES
 from turngap.caller.dialects.pipecat import audio_frame, payload_of
 from turngap.caller.dialects.rtvi import rtvi
@@ -64,9 +64,9 @@ class Line:
 
         await self.run(converse)
 
-    async def run(self, converse: Any, leave: Callable[[], None] = lambda: None) -> None:
+    async def run(self, converse: Any) -> None:
         scope = {"type": "websocket", "headers": [], "path": "/ws"}
-        await self.guard.run(converse, (scope, self.receive, self.send), leave)  # type: ignore[arg-type]
+        await self.guard.run(converse, (scope, self.receive, self.send))  # type: ignore[arg-type]
 
 
 async def test_only_what_rtvi_clients_may_send_reaches_the_agent() -> None:
@@ -101,7 +101,7 @@ async def test_a_reason_fits_its_frame_and_is_printable() -> None:
     assert len(reason.encode()) <= REASON_BYTES
 
 
-async def test_a_pipeline_that_does_not_come_down_gives_its_seat_back(
+async def test_a_pipeline_that_does_not_come_down_is_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     line, cancelled = Line(AUDIO), asyncio.Event()
@@ -115,15 +115,9 @@ async def test_a_pipeline_that_does_not_come_down_gives_its_seat_back(
             cancelled.set()
 
     monkeypatch.setattr(guards, "COMES_DOWN_S", 0.05)
-    left_before_it_came_down: list[bool] = []
-
-    def leave() -> None:
-        left_before_it_came_down.append(not cancelled.is_set())
-
     async with asyncio.timeout(20):
-        await line.run(converse, leave)
+        await line.run(converse)
     assert cancelled.is_set()
-    assert left_before_it_came_down == [True]
 
 
 async def test_an_agent_that_cancels_itself_is_said_to_have_failed() -> None:
@@ -219,7 +213,7 @@ async def test_audio_that_nobody_hears_is_nobody_who_speaks(level: int, closed: 
 )
 def test_no_message_makes_a_guard_fail(messages: list[Any]) -> None:
     made = [m if isinstance(m, bytes | str) else websocket_message(m) for m in messages]
-    line = Line(*made, limits=Limits(audio_rate=1e9))
+    line = Line(*made)
     asyncio.run(line.play())
     assert line.closed is None or line.closed[0] != 1011
     for message in line.agent_got:

@@ -6,16 +6,16 @@ from types import SimpleNamespace
 import pytest
 from loguru import logger
 
-from turngap.agent import log as logs
-from turngap.agent.log import ENTRY_CHARS
+from turngap.agent import server
+from turngap.agent.server import ENTRY_CHARS
 
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> StringIO:
     """What is written to stderr."""
     written = StringIO()
-    monkeypatch.setattr(logs, "sys", SimpleNamespace(stderr=written))
-    logs.set_log_level("DEBUG")
+    monkeypatch.setattr(server, "sys", SimpleNamespace(stderr=written))
+    server.set_log_level("DEBUG")
     return written
 
 
@@ -36,6 +36,6 @@ def test_a_message_without_end_is_cut_before_it_is_cleaned(
         cleaned.append(len(text))
         return text
 
-    monkeypatch.setattr(logs, "text_without_secrets", clean)
+    monkeypatch.setattr(server, "text_without_secrets", clean)
     logger.warning("x" * 1_000_000)
     assert cleaned == [ENTRY_CHARS]

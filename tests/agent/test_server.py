@@ -11,8 +11,7 @@ from fake_engines import fake_assembly, served
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from turngap.agent.log import set_log_level
-from turngap.agent.server import ServeSettings, bind
+from turngap.agent.server import ServeSettings, bind, set_log_level
 from turngap.caller.dialects.pipecat import PipecatSession, audio_frame
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.caller.line import open_line

@@ -29,8 +29,7 @@ from pipecat.turns.user_start import VADUserTurnStartStrategy
 from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
-from turngap.agent.access import Access, Seats
-from turngap.agent.limits import Limits
+from turngap.agent.access import Access, Limits, Seats
 from turngap.agent.offers import Offers
 from turngap.agent.server import PATH, Server, ServeSettings, bind, create_app
 from turngap.agent.session import Assembly
@@ -210,10 +209,10 @@ class Served:
         return json.loads(body)
 
     async def sessions_become(self, count: int, within_s: float = 30.0) -> None:
-        """Wait until so many conversations are running, and those that ended have come down."""
+        """Wait until so many conversations are running."""
         clock = MonotonicClock()
         async with asyncio.timeout(within_s):
-            while (self.seats.taken, self.seats.coming_down) != (count, 0):
+            while self.seats.taken != count:
                 await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(20))
 
 

@@ -12,8 +12,7 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from turngap.agent.access import Access, Seats
-from turngap.agent.limits import Limits
+from turngap.agent.access import Access, Limits, Seats
 from turngap.agent.server import Server, ServeSettings, bind
 from turngap.caller.dialects.pipecat import audio_frame, parse, payload_of
 from turngap.caller.dialects.rtvi import rtvi
@@ -200,9 +199,9 @@ class Serving:
         return int(status.split()[1]), found, content
 
     async def becomes(self, sessions: int) -> None:
-        """Wait until so many conversations run, and those that ended have come down."""
+        """Wait until so many conversations run."""
         async with asyncio.timeout(PATIENCE_S):
-            while (self.seats.taken, self.seats.coming_down) != (sessions, 0):
+            while self.seats.taken != sessions:
                 await CLOCK.sleep_until_ns(CLOCK.now_ns() + 20_000_000)
 
     async def holds_at_most(self, conversations: int) -> None:

@@ -15,8 +15,7 @@ from live_server import CLOCK, PATIENCE_S, RATE, Page, Serving, serving, silence
 
 from helpers.descriptors import open_descriptors
 from helpers.made_speech import spoken
-from turngap.agent.access import Access
-from turngap.agent.limits import Limits
+from turngap.agent.access import Access, Limits
 from turngap.agent.offers import Offers
 from turngap.backends import ConfiguredBackend
 from turngap.caller.dialects.pipecat import audio_frame
@@ -405,7 +404,7 @@ async def test_what_nobody_should_send_ends_the_conversation_with_a_reason(
         await server.becomes(0)
 
 
-async def test_too_many_messages_and_audio_faster_than_speech_are_cut_off(tmp_path: Path) -> None:
+async def test_too_many_messages_are_cut_off(tmp_path: Path) -> None:
     # So slowly that a busy machine, too, sends and reads faster.
     limits = Limits(messages_per_s=2, burst_s=1)
     async with serving(tmp_path, limits=limits) as server, server.page() as page:
@@ -415,14 +414,6 @@ async def test_too_many_messages_and_audio_faster_than_speech_are_cut_off(tmp_pa
         await page.until(lambda: page.closed)
         assert page.closed is not None
         assert page.closed[0] == 4429
-    limits = Limits(audio_rate=0.1, burst_s=10)
-    async with serving(tmp_path, limits=limits) as server, server.page() as page:
-        await page.ready()
-        await page.speak(silence(3000))
-        await page.until(lambda: page.closed)
-        assert page.closed is not None
-        assert page.closed[0] == 4429
-        assert "faster" in page.closed[1]
 
 
 async def test_turns_longer_than_there_was_time_for_fill_no_disk(tmp_path: Path) -> None:
@@ -435,8 +426,11 @@ async def test_turns_longer_than_there_was_time_for_fill_no_disk(tmp_path: Path)
         assert (await page.next("kept"))["turn"] == 1
 
 
-async def test_turns_of_no_length_fill_no_disk_either(tmp_path: Path) -> None:
-    async with serving(tmp_path, limits=Limits(audio_rate=0.005)) as server, server.page() as page:
+async def test_turns_of_no_length_fill_no_disk_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turngap.live.session.TURNS_RATE", 0.005)
+    async with serving(tmp_path) as server, server.page() as page:
         await page.ready()
         for turn in range(1, 6):  # ten minutes' worth at that rate are 3 s
             await page.say("turngap.turn", report(turn, 0, 0, agent=[], ended_ns=0))
@@ -478,17 +472,6 @@ async def test_a_quiet_conversation_is_warned_and_closed(tmp_path: Path) -> None
         assert page.closed is not None
         assert page.closed[0] == 4408
         assert "nobody spoke" in page.closed[1]
-
-
-async def test_the_longest_conversation_ends(tmp_path: Path) -> None:
-    await warm_up(tmp_path)
-    limits = Limits(session_s=3.0, warn_s=2.6)
-    async with serving(tmp_path, limits=limits) as server, server.page() as page:
-        await page.ready()
-        assert (await page.next("notice"))["kind"] == "session_soon"
-        await page.until(lambda: page.closed)
-        assert page.closed is not None
-        assert page.closed[0] == 4410
 
 
 # --- a lost line ------------------------------------------------------------------------------

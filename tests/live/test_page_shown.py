@@ -225,7 +225,6 @@ async def test_a_lost_line_ends_the_turn_and_the_next_call_is_a_new_one(browser:
         (4401, "no token: open the address that turngap talk printed", ["no token: open"]),
         (4403, "not from there: open the printed address", ["not from there"]),
         (4408, "nobody spoke for 5 minutes", ["nobody spoke", "Start again"]),
-        (4410, "one hour is the most", ["one hour", "Start again"]),
         (4429, "too many messages a second", ["too many", "Start again"]),
         (1011, "the agent failed: boom", ["boom", "Start again"]),
     ],

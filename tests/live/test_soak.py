@@ -6,7 +6,7 @@ import numpy as np
 from live_server import serving, silence, tone
 from soak import soak
 
-from turngap.agent.limits import Limits
+from turngap.agent.access import Limits
 
 
 async def test_conversations_leave_no_descriptor_and_no_task(tmp_path: Path) -> None:

@@ -1,30 +1,67 @@
-"""Who may talk to a served agent, and how many at once. No I/O.
+"""Who may talk to a served agent, how many at once, and how much each may send. No I/O.
+
+docs/security.md has the limits as a table, with what happens beyond each.
 
 On loopback anybody on this machine may, but no web page from elsewhere: the Origin that browsers
 send must be that of our own page, and the Host must name this machine (otherwise a hostile name
 that resolves to 127.0.0.1 would pass as ours). On other addresses a token is needed, too.
 """
 
+import asyncio
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
-from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
 
-from turngap.agent.limits import CODE_FULL, CODE_ORIGIN, CODE_RESTART, CODE_TOKEN, HangUpError
 from turngap.core.errors import InputError
 from turngap.core.untrusted import is_loopback
 
+# Codes with which the server closes a WebSocket. Those below 4000 are RFC 6455's; of the others,
+# the last three digits are the HTTP status that says the same.
+CODE_DONE = 1000
+CODE_NO_TEXT = 1003
+CODE_MALFORMED = 1007
+CODE_NOT_ALLOWED = 1008
+CODE_FAILED = 1011
+CODE_RESTART = 1012
+CODE_FULL = 1013
+CODE_TOKEN = 4401
+CODE_ORIGIN = 4403
+CODE_IDLE = 4408
+CODE_TOO_FAST = 4429
+
+TEXT_CHARS = 2000  # of one typed turn: a page; nobody gains from an LLM's answer to more
+SEAT_S = 1.0  # that a call waits for a seat: a pipeline comes down 25 ms after its client left
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one server, which the page gets too."""
+
+    connections: int = 64  # open at once, beside the seats
+    request_s: float = 10.0  # for a whole request, and for a page's first message
+    first_s: float = 60.0  # for another client's first message: a person allows the microphone
+    message_bytes: int = 64 * 1024  # 20 ms of audio take 700
+    messages_per_s: float = 400.0  # on average; an AudioWorklet's blocks come at 375
+    burst_s: float = 15.0  # so much of them may come at once, as after a stall of the network
+    idle_s: float = 300.0  # without speech or text from either side
+    vanished_s: float = 15.0  # without taking what is written, and without a page's message
+    pong_s: float = 25.0  # between pings, and for the answer to one
+    warn_s: float = 30.0  # a page is warned so long before a conversation is ended
+
+
+class HangUpError(Exception):
+    """An act of a client for which its connection is closed, by code and reason."""
+
 
 class Refusal(NamedTuple):
-    """Why a request is not served: HTTP status, WebSocket close code, and words."""
+    """Why a request is not served: WebSocket close code, and words."""
 
-    status: int
     code: int
     kind: str
     message: str
@@ -33,18 +70,11 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a request must show.
+    """Terms on which a request is served."""
 
-    Attributes:
-        loopback: the server can only be reached from its own machine.
-        token: what a caller must know, if anything.
-        origins: allowed origins (`https://talk.example.org`) besides the server's own, as behind a
-            proxy.
-    """
-
-    loopback: bool = True
-    token: str | None = field(default=None, repr=False)
-    origins: frozenset[str] = frozenset()
+    loopback: bool = True  # the server can only be reached from its own machine
+    token: str | None = field(default=None, repr=False)  # what a caller must know, if anything
+    origins: frozenset[str] = frozenset()  # allowed beside the server's own, as behind a proxy
 
     @classmethod
     def for_host(cls, host: str, token: str | None = None, origins: tuple[str, ...] = ()) -> Self:
@@ -56,8 +86,7 @@ class Access:
         if token is not None and not re.fullmatch(r"[A-Za-z0-9_-]{16,256}", token):
             raise InputError(
                 "serve.token",
-                f"the token has {len(token)} characters; expected 16 to 256 letters, digits, '-' "
-                "or '_'",
+                f"the token has {len(token)} characters, not 16 to 256 letters, digits, - or _",
                 hint="leave it out, and turngap makes and prints one",
             )
         loopback = is_loopback(host)
@@ -70,17 +99,18 @@ class Access:
         host = request.headers.get("host", "").lower()
         origin = request.headers.get("origin", f"http://{host}").lower()
         own = {f"http://{host}", f"https://{host}"}
-        if self.loopback and not _is_here(host) and self.origins.isdisjoint(own):
+        here = is_loopback(re.sub(r":\d*$", "", host).strip("[]"))
+        if self.loopback and not here and self.origins.isdisjoint(own):
             message = f"this agent listens on loopback and was asked for as {host[:80]!r}"
             hint = "open it as 127.0.0.1 or localhost; behind a proxy, name its origin: --origin"
-            return Refusal(403, CODE_ORIGIN, "access.host", message, hint)
+            return Refusal(CODE_ORIGIN, "access.host", message, hint)
         if origin not in self.origins | own:
             message = f"a page from {origin[:80]!r} may not talk to this agent"
             hint = "open the page that the agent serves, or allow that one with --origin"
-            return Refusal(403, CODE_ORIGIN, "access.origin", message, hint)
+            return Refusal(CODE_ORIGIN, "access.origin", message, hint)
         if self.token is not None and not any(map(self.knows, _offered(request))):
             hint = "open the URL that `turngap serve` printed, with ?token=… in it"
-            return Refusal(401, CODE_TOKEN, "access.token", "this agent needs its token", hint)
+            return Refusal(CODE_TOKEN, "access.token", "this agent needs its token", hint)
         return None
 
     def knows(self, offered: str) -> bool:
@@ -101,14 +131,6 @@ def _offered(request: HTTPConnection) -> list[str]:
     return found + request.query_params.getlist("token")
 
 
-def _is_here(host: str) -> bool:
-    """Return whether a Host header names this machine's loopback."""
-    try:
-        return is_loopback(urlsplit(f"//{host}").hostname or "")
-    except ValueError:
-        return False
-
-
 def _origin(text: str) -> str:
     if (found := re.fullmatch(r"(https?://[^/?#\s]+)/*", text, re.IGNORECASE)) is None:
         raise InputError(
@@ -120,52 +142,40 @@ def _origin(text: str) -> str:
 
 
 class Seats:
-    """The conversations that may run at the same time.
-
-    A seat is free as soon as its client is gone, while as many pipelines as there are seats may
-    still come down.
-
-    Attributes:
-        most: conversations at once.
-        drains: no new ones are taken; to be set by whoever ends the server.
-        taken: conversations that run.
-        coming_down: those whose client is gone while their pipeline still comes down.
-    """
+    """The conversations that may run at the same time, at most so many."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.drains = False
-        self.taken = self.coming_down = 0
+        self.drains = False  # no new ones are taken; to be set by whoever ends the server
+        self.taken = 0  # those that run, or whose pipeline still comes down
+        self._free = asyncio.Semaphore(most)
 
     @property
     def why_none(self) -> str:
         """The reason why no call is taken; empty if one is."""
         if self.drains:
             return "this agent is shutting down and takes no new calls"
-        if self.taken < self.most and self.taken + self.coming_down < 2 * self.most:
+        if self.taken < self.most:
             return ""
-        ending = f", and {self.coming_down} still ending" if self.coming_down else ""
-        full = f"full: {self.taken} of {self.most} conversations{ending}"
+        full = f"full: {self.taken} of {self.most} conversations"
         return f"{full}; try again later, or serve with a higher --max-sessions"
 
-    @contextmanager
-    def seat(self) -> Iterator[Callable[[], None]]:
-        """Take a seat for as long as this lasts; call what it gives once the client is gone.
+    @asynccontextmanager
+    async def seat(self) -> AsyncIterator[None]:
+        """Take a seat for as long as this lasts; wait a moment for one that is being left.
 
         Raises:
             HangUpError: there is none.
         """
-        if why := self.why_none:
-            raise HangUpError(CODE_RESTART if self.drains else CODE_FULL, why)
-        self.taken += 1
-        client = ExitStack()  # which is closed once, however often that is called
-        client.callback(self._left)
+        if self.drains:
+            raise HangUpError(CODE_RESTART, self.why_none)
         try:
-            yield client.close
+            await asyncio.wait_for(self._free.acquire(), SEAT_S)
+        except TimeoutError as e:
+            raise HangUpError(CODE_FULL, self.why_none) from e
+        self.taken += 1
+        try:
+            yield
         finally:
-            client.close()
-            self.coming_down -= 1
-
-    def _left(self) -> None:
-        self.taken -= 1
-        self.coming_down += 1
+            self.taken -= 1
+            self._free.release()

@@ -8,7 +8,7 @@ from pipecat.frames.frames import LLMMessagesAppendFrame
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.frameworks.rtvi import RTVIProcessor
 
-from turngap.agent.limits import TEXT_CHARS
+from turngap.agent.access import TEXT_CHARS
 from turngap.agent.switching import LlmSwitch
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError, TurngapError

@@ -1,38 +1,139 @@
-"""The socket between a client and the agent's pipeline: what passes it cannot hurt the agent.
+"""The socket between a client and the agent's pipeline, in uvicorn and above it.
 
-A client's messages are checked before pipecat sees them. What is outside the limits closes the
-connection with a code and a reason.
+uvicorn limits a request's head, a message, and the wait for an answer to a ping. Beyond that, it
+waits for ever for a request and for a client that reads nothing, and counts no pings; so `Http`,
+`WebSockets` and `Sweeper` do. A `Guard` checks a client's messages before pipecat sees them. What
+is outside the limits closes the connection with a code and a reason.
 """
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
+import h11
 from loguru import logger
 from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketState
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from turngap.agent import limits as of
-from turngap.agent.limits import HangUpError, Limits, Meter
+from turngap.agent import access as of
+from turngap.agent.access import HangUpError, Limits
 from turngap.agent.protocol import is_speech, take
 from turngap.core.audio import Pcm
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import printable
 
-# A WebSocket's control frame holds 125 bytes, two of them the code.
-REASON_BYTES = 123
-# How often a guard looks at the time.
-WATCH_MS = 500.0
+# In asyncio's own 256 KiB there can be 37,000 messages, which take half a second to parse.
+READ_BYTES = 2048
+FRAME_BYTES = 512  # so many, of a bigger frame, count as one
+# What the kernel holds for a client that does not read: five seconds of the agent's voice.
+SEND_BYTES = 256 * 1024
+CLOSE_S = 2.0  # for a client's answer to a close
+BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+REASON_BYTES = 123  # a WebSocket's control frame holds 125, two of them the code
+WATCH_MS = 500.0  # how often a guard looks at the time
 # How long a pipeline may take to come down once its client is gone, which takes 25 ms, and how long
 # after it was cancelled; pipecat itself waits 20 s for a part that does not answer.
 COMES_DOWN_S, CANCELLED_S = 30.0, 3.0
+GONE = (RuntimeError, OSError)  # raised by sending when the client leaves at the same moment
+
 Asgi = tuple[Scope, Receive, Send]
 
-# Sending raises these when the client leaves at the same moment.
-GONE = (RuntimeError, OSError)
+
+class Http(H11Protocol):
+    """A connection until it becomes a WebSocket."""
+
+    config: Any  # of `Server`
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        transport.max_size = READ_BYTES  # asyncio's own, of all it reads at once
+        # Writing is paused as soon as the kernel takes no more, so that nothing is held here.
+        transport.set_write_buffer_limits(high=0)
+        if len(self.connections) > self.config.most_connections:
+            transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse a malformed request; uvicorn fails to if its answer has begun, or has no body."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.write(BAD_REQUEST)
+        self.transport.close()
+
+
+class WebSockets(WebSocketsSansIOProtocol):
+    """A connection that has become a WebSocket. No frame is free, a ping as little as a message."""
+
+    config: Any  # of `Server`
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.close_timeout = CLOSE_S
+        self._due_s = 0.0  # when what came would be due at the average rate
+        self._bytes = 0
+
+    def data_received(self, data: bytes) -> None:
+        self._bytes = len(data)
+        if self.conn.parser_exc is None:
+            super().data_received(data)
+        if not self.handshake_initiated:  # websockets takes less than h11 does, as no body
+            self.transport.write(BAD_REQUEST)
+            self.transport.close()
+
+    def handle_events(self) -> None:
+        limits, now_s = self.config.limits, self.loop.time()
+        frames = max(len(self.conn.events), self._bytes / FRAME_BYTES)
+        self._due_s = max(self._due_s, now_s) + frames / limits.messages_per_s
+        if self.close_sent or self._due_s <= now_s + limits.burst_s:
+            super().handle_events()
+            return
+        self.conn.events.clear()
+        most = f"{limits.messages_per_s:g} messages, pings or fragments a second"
+        self.conn.fail(of.CODE_TOO_FAST, f"more than {most}, each of up to {FRAME_BYTES} bytes")
+        self.handle_parser_exception()
+
+    def handle_parser_exception(self) -> None:
+        """Send the reason, and drop what comes until the client is gone.
+
+        To close at once, with unread bytes, would reset the connection, and the reason be lost.
+        """
+        if (closed := self.conn.close_sent) is None or self.close_sent:
+            return
+        self.close_sent = True
+        gone = {"type": "websocket.disconnect", "code": closed.code, "reason": closed.reason}
+        self.queue.put_nowait(cast("Any", gone))
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.transport.write_eof()
+        self.close_timer = self.loop.call_later(CLOSE_S, self.transport.close)
+        self.transport.resume_reading()
+
+
+class Sweeper:
+    """Cuts off, at each call, whoever sends no complete request or reads nothing for too long."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        # Since when a request is awaited, or what was written is unread, and how much of it.
+        self._stuck: dict[Any, tuple[int, int]] = {}
+
+    def __call__(self, connections: Iterable[Any], now_ns: int) -> None:
+        stuck: dict[Any, tuple[int, int]] = {}
+        for each in connections:
+            unread = each.transport.get_write_buffer_size()
+            http = isinstance(each, Http)
+            if unread or (http and each.conn.their_state in (h11.IDLE, h11.SEND_BODY)):
+                key = each, each.cycle if http else None
+                since_ns, before = self._stuck.get(key, (now_ns, unread))
+                if unread < before:
+                    since_ns = now_ns
+                stuck[key] = since_ns, unread
+                most_s = self._limits.vanished_s if unread else self._limits.request_s
+                if now_ns - since_ns > most_s * NS_PER_S:
+                    each.transport.abort()
+        self._stuck = stuck
 
 
 async def close(send: Send, code: int, reason: str) -> None:
@@ -45,37 +146,22 @@ class Guard:
     """One accepted WebSocket and the pipeline behind it.
 
     A recording derives from it: `heard`, `asked` and `sent` see what passes.
-
-    Attributes:
-        ended: why the server closed the socket, as code and words; None if it did not.
-        left_code: the client's closing code, once it has left.
-        spoken_to: whether the client has sent a message.
     """
 
     def __init__(self, limits: Limits, clock: Clock, in_rate: int) -> None:
         self.limits = limits
         self.clock = clock
-        self.ended: tuple[int, str] | None = None
-        self.left_code: int | None = None
-        self.spoken_to = False
+        self.ended: tuple[int, str] | None = None  # why the server closed the socket, if it did
+        self.left_code: int | None = None  # the client's closing code, once it has left
+        self.spoken_to = False  # whether the client has sent a message
         self._in_rate = in_rate
-        self._begun_ns = self._active_ns = now_ns = clock.now_ns()
-        self._audio = Meter(limits.audio_rate, limits.burst_s, now_ns)
-        self._asks = Meter(limits.asks_per_s, limits.burst_s, now_ns)
+        self._active_ns = clock.now_ns()
         # Since when a message has been waited for; None while the agent is busy with one.
         self._waiting_ns: int | None = None
         self._gone = asyncio.Event()
 
-    async def run(
-        self,
-        converse: Callable[[WebSocket], Any],
-        asgi: Asgi,
-        leave: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Let `converse` serve the client until it leaves or is closed, and has come down.
-
-        `leave` is called as soon as the client is gone.
-        """
+    async def run(self, converse: Callable[[WebSocket], Any], asgi: Asgi) -> None:
+        """Let `converse` serve the client until it leaves or is closed, and has come down."""
         scope, self._receive, self._send = asgi
         socket = WebSocket(scope, self._checked_receive, self._checked_send)
         socket.client_state = socket.application_state = WebSocketState.CONNECTED
@@ -83,7 +169,6 @@ class Guard:
         tasks = talking, gone, _ = [asyncio.create_task(work) for work in works]
         try:
             await asyncio.wait({talking, gone}, return_when=asyncio.FIRST_COMPLETED)
-            leave()
             await asyncio.wait({talking}, timeout=COMES_DOWN_S)
             if not talking.done():
                 logger.error(f"a conversation did not come down in {COMES_DOWN_S:g} s: cancelled")
@@ -125,8 +210,8 @@ class Guard:
     async def sent(self, data: bytes) -> None:
         """Note that a message of the agent was sent."""
 
-    async def notice(self, kind: str, in_s: float, unless: str = "") -> None:
-        """Tell the client that it will be closed soon."""
+    async def notice(self, in_s: float) -> None:
+        """Tell the client that it will be closed soon unless somebody speaks."""
 
     def silence_s(self) -> float:
         """Return how long a client may send nothing; one that is gone answers no ping."""
@@ -156,16 +241,10 @@ class Guard:
     async def _passes(self, message: Message) -> bool:
         """Check a message; return whether the agent gets it."""
         self.spoken_to = True
-        now_ns = self.clock.now_ns()
         taken = take(message, self._in_rate)
         if taken.asks:
             self.active()
-            if not self._asks.take(1, now_ns):
-                most = self.limits.asks_per_s
-                raise HangUpError(of.CODE_TOO_FAST, f"more than {most:g} typed turns a second")
         if taken.pcm is not None:
-            if not self._audio.take(len(taken.pcm) / self._in_rate, now_ns):
-                raise HangUpError(of.CODE_TOO_FAST, "audio came faster than real time")
             self.heard(taken.pcm)
         if taken.answer is not None:
             await self.tell(taken.answer)
@@ -184,7 +263,7 @@ class Guard:
                 await self.sent(data)
 
     async def _watch(self) -> None:
-        """End a connection that is quiet, has vanished, or lasts too long."""
+        """End a connection that is quiet or has vanished."""
         limits, looks = self.limits, 0
         while self.ended is None:
             await self.clock.sleep_until_ns(self.clock.now_ns() + ms_to_ns(WATCH_MS))
@@ -193,15 +272,9 @@ class Guard:
             # Twice, because after a moment in which nothing ran here, a message may be there.
             looks = looks + 1 if waited_ns > silent_s * NS_PER_S else 0
             idle_s = limits.idle_s - (now_ns - self._active_ns) / NS_PER_S
-            left_s = limits.session_s - (now_ns - self._begun_ns) / NS_PER_S
             if looks > 1:
                 await self.end(of.CODE_IDLE, f"no message came for {silent_s:g} seconds")
             elif idle_s < 0:
                 await self.end(of.CODE_IDLE, f"nobody spoke for {limits.idle_s / 60:g} minutes")
-            elif left_s < 0:
-                most = f"{limits.session_s / 60:g} minutes"
-                await self.end(of.CODE_TOO_LONG, f"a conversation may last at most {most}")
             elif idle_s < limits.warn_s:
-                await self.notice("idle_soon", idle_s, " unless somebody speaks")
-            elif left_s < limits.warn_s:
-                await self.notice("session_soon", left_s)
+                await self.notice(idle_s)

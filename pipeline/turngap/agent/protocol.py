@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from starlette.types import Message
 
-from turngap.agent import limits as of
-from turngap.agent.limits import TEXT_CHARS, HangUpError
+from turngap.agent import access as of
+from turngap.agent.access import TEXT_CHARS, HangUpError
 from turngap.core.audio import AUDIBLE_DBFS, Pcm, rms_dbfs
 from turngap.core.frames import Frame, frame_in, message_frame
 from turngap.core.messages import LLM, SAY

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import signal
 import socket
 import sys
@@ -19,14 +20,14 @@ from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from turngap.agent.access import Access, Seats
-from turngap.agent.connections import SEND_BYTES, Http, Sweeper, WebSockets
-from turngap.agent.guard import Asgi, Guard, close
-from turngap.agent.limits import HangUpError, Limits
+from turngap.agent.access import Access, HangUpError, Limits, Seats
+from turngap.agent.guard import SEND_BYTES, Asgi, Guard, Http, Sweeper, WebSockets, close
 from turngap.agent.stack import Chosen
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
-from turngap.core.errors import AgentError
+from turngap.core.errors import AgentError, InputError
+from turngap.core.secrets import text_without_secrets
+from turngap.core.untrusted import harmless
 
 if TYPE_CHECKING:
     from turngap.agent.session import Assembly
@@ -36,8 +37,11 @@ PATH = "/ws"
 HEAD_BYTES = 16 * 1024  # of a request; browsers send 1 or 2 KiB
 BACKLOG = 32  # new connections that wait in the kernel
 
-# As long as most calls last, and less than an hour, which is the longest. Orchestrators have a
-# limit of their own (30 s in Kubernetes), after which they kill: docs/serving.md.
+LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR")
+ENTRY_CHARS = 20_000  # of the log
+
+# As long as most calls last. Orchestrators have a limit of their own (30 s in Kubernetes), after
+# which they kill: docs/serving.md.
 DRAIN_S = 300.0
 
 # How soon the event loop hands the GIL to a thread that waits for it. The LLM and the voice in the
@@ -87,9 +91,9 @@ def create_app(assembly: "Assembly", settings: ServeSettings, seats: Seats) -> F
     app = plain_app(assembly.stack.name, seats)
 
     async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
-        async def talk(leave: Callable[[], None]) -> None:
+        async def talk() -> None:
             guard = Guard(settings.limits, assembly.clock, assembly.stack.audio.in_sample_rate)
-            await guard.run(partial(converse, assembly), asgi, leave)
+            await guard.run(partial(converse, assembly), asgi)
 
         asgi = scope, receive, send
         await seated(settings.access, seats, asgi, talk)
@@ -109,19 +113,16 @@ class Endpoint:
 
 
 async def seated(
-    access: Access, seats: Seats, asgi: Asgi, talk: Callable[[Callable[[], None]], Awaitable[None]]
+    access: Access, seats: Seats, asgi: Asgi, talk: Callable[[], Awaitable[None]]
 ) -> None:
-    """Accept a WebSocket and let `talk` serve it in a seat; close it if there is none for it.
-
-    What `talk` is given it calls once the client is gone.
-    """
+    """Accept a WebSocket and let `talk` serve it in a seat; close it if there is none for it."""
     websocket = WebSocket(*asgi)
     await websocket.accept()
     try:
         if refusal := access.refusal(websocket):
             raise HangUpError(refusal.code, f"{refusal.message}: {refusal.hint}")
-        with seats.seat() as leave:
-            await talk(leave)
+        async with seats.seat():
+            await talk()
     except HangUpError as e:
         await close(asgi[2], *e.args)
 
@@ -203,7 +204,7 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter) or (self._seats.drains and self._is_drained())
 
     def _is_drained(self) -> bool:
-        left = self._seats.taken + self._seats.coming_down
+        left = self._seats.taken
         now_ns = self._clock.now_ns()
         if left and not self._until_ns:
             self._until_ns = now_ns + round(self._drain_s * NS_PER_S)
@@ -229,6 +230,36 @@ def serve(
             await at_end()
 
     asyncio.run(run())
+
+
+def _write(entry: object) -> None:
+    """Write an entry of the log to stderr, without secrets and in printable lines."""
+    lines = text_without_secrets(str(entry)[:ENTRY_CHARS]).splitlines()
+    sys.stderr.write("".join(harmless(line) + "\n" for line in lines))
+
+
+class _ToLoguru(logging.Handler):
+    """The way from Python's own log to the one log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = record.levelname if record.levelname in LOG_LEVELS else record.levelno
+        logger.opt(exception=record.exc_info).log(level, "{}", record.getMessage())
+
+
+def set_log_level(level: str) -> None:
+    """Set the log's level; at debug level pipecat logs what becomes of every frame.
+
+    Raises:
+        InputError: there is no such level.
+    """
+    if level.upper() not in LOG_LEVELS:
+        known = f"known: {', '.join(LOG_LEVELS)}"
+        raise InputError("serve.log_level", f"no log level {level!r}", hint=known)
+    logger.remove()
+    # `diagnose` would print the values of variables below a traceback, keys among them.
+    form = "{time:HH:mm:ss.SSS} {level} {message}"
+    logger.add(_write, level=level.upper(), format=form, diagnose=False)
+    logging.basicConfig(handlers=[_ToLoguru()], level=logging.WARNING, force=True)
 
 
 def announce_json(url: str, *, page: str, chosen: Chosen) -> None:

@@ -83,11 +83,10 @@ def host_agent(
     """
     from turngap.agent import server
     from turngap.agent.access import Access, Seats
-    from turngap.agent.log import set_log_level
     from turngap.clocks import MonotonicClock
     from turngap.live.app import LiveServer
 
-    set_log_level(wanted.log_level)
+    server.set_log_level(wanted.log_level)
     host, port = wanted.address
     access = Access.for_host(host, wanted.token, wanted.origins)
     settings = server.ServeSettings(host, port, access)

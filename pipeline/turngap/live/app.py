@@ -21,9 +21,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turngap import __version__
-from turngap.agent.access import Refusal, Seats, cookie_name
+from turngap.agent.access import CODE_DONE, CODE_FAILED, Refusal, Seats, cookie_name
 from turngap.agent.guard import Asgi
-from turngap.agent.limits import CODE_DONE, CODE_FAILED
 from turngap.agent.server import Endpoint, ServeSettings, seated
 from turngap.core.budget import DEFAULT_BUDGET_MS, NATURAL_MS
 from turngap.core.errors import InputError
@@ -170,13 +169,13 @@ class LiveServer:
 
         return Endpoint(endpoint)
 
-    async def _talk(self, asgi: Asgi, leave: Callable[[], None]) -> None:
+    async def _talk(self, asgi: Asgi) -> None:
         held = self.conversations.new()
         session = LiveSession(
             held, self.answering, limits=self._serve.limits, about=self._session_facts
         )
         try:
-            await session.talk(asgi, leave)
+            await session.talk(asgi)
         finally:
             if session.ended is not None:
                 code, reason = session.ended
@@ -240,11 +239,12 @@ async def _bad_input(_: Request, error: Exception) -> JSONResponse:
 
 
 def _refused(refusal: Refusal, *, as_page: bool) -> Response:
+    status = refusal.code - 4000
     if not as_page:
         content = _error(refusal.kind, refusal.message, refusal.hint)
-        return JSONResponse(content, status_code=refusal.status)
+        return JSONResponse(content, status_code=status)
     page = _REFUSED.format(message=escape(refusal.message), hint=escape(refusal.hint))
-    return HTMLResponse(page, status_code=refusal.status)
+    return HTMLResponse(page, status_code=status)
 
 
 def _error(kind: str, message: str, hint: str) -> dict[str, dict[str, str]]:

@@ -12,8 +12,8 @@ import numpy as np
 from loguru import logger
 from starlette.websockets import WebSocket
 
+from turngap.agent.access import CODE_FAILED, TEXT_CHARS, Limits
 from turngap.agent.guard import Asgi, Guard
-from turngap.agent.limits import CODE_FAILED, TEXT_CHARS, Limits, Meter
 from turngap.caller import said
 from turngap.caller.dialects.pipecat import PipecatSession, payload_of
 from turngap.caller.dialects.rtvi import rtvi
@@ -27,6 +27,9 @@ from turngap.live import wire
 from turngap.live.answering import Answering
 from turngap.live.connection import SETTLE_MS
 from turngap.live.keeping import Held
+
+# Seconds of turns that a page may report in a second: its clock and the server's may differ.
+TURNS_RATE = 1.25
 
 
 class LiveSession(Guard):
@@ -53,15 +56,15 @@ class LiveSession(Guard):
         self._read = PipecatSession()
         self._held = held
         self._about = about
-        self._turns = Meter(limits.audio_rate, wire.MOST_TURN_NS / NS_PER_S, clock.now_ns())
-        self._noticed: set[str] = set()
+        self._turns_due_ns = 0.0  # when the turns that were reported would be over
+        self._noticed = False
         self._in_order = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._taken = {wire.TURN: self._turn, wire.PLAYED: self._played}
         self._taken[wire.CALIBRATED] = self._calibrated
 
-    async def talk(self, asgi: Asgi, leave: Callable[[], None]) -> None:
-        await self.run(self._converse, asgi, leave)
+    async def talk(self, asgi: Asgi) -> None:
+        await self.run(self._converse, asgi)
 
     async def _converse(self, socket: WebSocket) -> None:
         try:
@@ -97,7 +100,7 @@ class LiveSession(Guard):
 
     def active(self) -> None:
         super().active()
-        self._noticed.discard("idle_soon")
+        self._noticed = False
 
     def _typed(self, details: dict[str, Any]) -> None:
         text, turn = details.get("text"), details.get("turn")
@@ -107,13 +110,16 @@ class LiveSession(Guard):
 
     def _turn(self, data: Any) -> None:
         report = wire.parsed(wire.TurnReport, data)
-        length_s = max(wire.LEAST_TURN_S, (report.ended_ns - report.start_ns) / NS_PER_S)
-        if not self._turns.take(length_s, self.clock.now_ns()):
+        now_ns = self.clock.now_ns()
+        length_ns = max(wire.LEAST_TURN_S * NS_PER_S, report.ended_ns - report.start_ns)
+        due_ns = max(self._turns_due_ns, now_ns) + length_ns / TURNS_RATE
+        if due_ns > now_ns + wire.MOST_TURN_NS:
             raise InputError("live.turn_length", "the turns are longer than the conversation")
+        self._turns_due_ns = due_ns
         self.active()
         report = self._widened(report)
         wait_ms = SETTLE_MS if report.ended == "interrupted" else 0.0
-        self._in_background(self._report(report, self.clock.now_ns() + ms_to_ns(wait_ms)))
+        self._in_background(self._report(report, now_ns + ms_to_ns(wait_ms)))
 
     def _widened(self, report: wire.TurnReport) -> wire.TurnReport:
         """Return a report with what the relay to a foreign agent adds to it, if there is one."""
@@ -179,12 +185,12 @@ class LiveSession(Guard):
             self._connection.switched_ns.append(at_ns)
         self._connection.llms.append((at_ns, data["current"]))
 
-    async def notice(self, kind: str, in_s: float, unless: str = "") -> None:
-        if kind not in self._noticed:
-            self._noticed.add(kind)
-            message = f"The server hangs up in {in_s:.0f} s{unless}"
-            notice = {"turngap": "notice", "kind": kind, "in_s": round(in_s), "message": message}
-            await self._told(notice)
+    async def notice(self, in_s: float) -> None:
+        if not self._noticed:
+            self._noticed = True
+            message = f"The server hangs up in {in_s:.0f} s unless somebody speaks"
+            notice = {"kind": "idle_soon", "in_s": round(in_s), "message": message}
+            await self._told({"turngap": "notice", **notice})
 
     def _tell(self, data: dict[str, Any]) -> None:
         self._in_background(self._told(data))

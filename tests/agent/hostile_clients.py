@@ -394,7 +394,7 @@ HOSTILE: dict[str, Hostile] = {
     "floods": Hostile(floods, 4429, "more than 20 messages", SLOWLY),
     "floods with audio": Hostile(floods_audio, 4429, "", Limits(burst_s=1)),
     "floods with text": Hostile(floods_text, 1003, "expected pipecat's protobuf"),
-    "floods with typed turns": Hostile(floods_turns, 4429, "more than 20 messages", SLOWLY),
+    "floods with typed turns": Hostile(floods_turns, 4429, "typed turns a second"),
     "types a book": Hostile(types_a_book, 1008, "2000 are allowed"),
     "sends a huge message": Hostile(sends_a_huge_message, 1009, "65536"),
     "announces a huge message": Hostile(announces_a_huge_message, 1009, "65536"),

@@ -48,7 +48,8 @@ class Limits:
     first_s: float = 60.0  # for another client's first message: a person allows the microphone
     message_bytes: int = 64 * 1024  # 20 ms of audio take 700
     messages_per_s: float = 400.0  # on average; an AudioWorklet's blocks come at 375
-    burst_s: float = 15.0  # so much of them may come at once, as after a stall of the network
+    asks_per_s: float = 1.0  # typed turns and switches of the LLM, on average: each costs money
+    burst_s: float = 15.0  # this much of both may come at once, as after a stall of the network
     idle_s: float = 300.0  # without speech or text from either side
     vanished_s: float = 15.0  # without taking what is written, and without a page's message
     pong_s: float = 25.0  # between pings, and for the answer to one

@@ -155,7 +155,7 @@ class Guard:
         self.left_code: int | None = None  # the client's closing code, once it has left
         self.spoken_to = False  # whether the client has sent a message
         self._in_rate = in_rate
-        self._active_ns = clock.now_ns()
+        self._active_ns = self._asks_due_ns = clock.now_ns()
         # Since when a message has been waited for; None while the agent is busy with one.
         self._waiting_ns: int | None = None
         self._gone = asyncio.Event()
@@ -244,6 +244,11 @@ class Guard:
         taken = take(message, self._in_rate)
         if taken.asks:
             self.active()
+            limits, now_ns = self.limits, self._active_ns
+            self._asks_due_ns = max(self._asks_due_ns, now_ns) + int(NS_PER_S / limits.asks_per_s)
+            if self._asks_due_ns > now_ns + limits.burst_s * NS_PER_S:
+                most = f"more than {limits.asks_per_s:g} typed turns a second"
+                raise HangUpError(of.CODE_TOO_FAST, most)
         if taken.pcm is not None:
             self.heard(taken.pcm)
         if taken.answer is not None:

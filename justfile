@@ -43,3 +43,7 @@ bench: setup
 # remove everything that can be made again
 clean:
     rm -rf .venv dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+# compare every scenario in every dialect with the frozen figures (the tests play a part of them)
+golden: setup
+    .venv/bin/python tests/golden/freeze.py --all

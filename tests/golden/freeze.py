@@ -260,8 +260,10 @@ def golden(name: str) -> Any:
 def differences(expected: Any, now: Any, at: str = "") -> Iterator[str]:
     """Yield where two documents differ, a line for each place."""
     if isinstance(expected, dict) and isinstance(now, dict):
-        for key in sorted(expected.keys() | now.keys()):
-            yield from differences(expected.get(key), now.get(key), f"{at}/{key}")
+        for key in sorted(expected.keys() ^ now.keys()):
+            yield f"{at}/{key} is only in the {'golden' if key in expected else 'new'} one"
+        for key in sorted(expected.keys() & now.keys()):
+            yield from differences(expected[key], now[key], f"{at}/{key}")
     elif isinstance(expected, list) and isinstance(now, list) and len(expected) == len(now):
         for number, (a, b) in enumerate(zip(expected, now, strict=True)):
             yield from differences(a, b, f"{at}/{number}")

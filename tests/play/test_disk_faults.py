@@ -10,11 +10,10 @@ from faulty_disk import Fault, FaultyDisk, Killed
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import Turn
 from turngap.play.plan import PlayPlan
-from turngap.play.resume import read_unfinished
 from turngap.play.run import RunInProgress, all_kept
 from turngap.play.target import AgentChoice, Target
 from turngap.scenario.library import LoadedScenario, library_dir, load_scenarios, scenario_paths
-from turngap.store.runs import Run
+from turngap.store.runs import Run, read_run
 from turngap.testing import LoopClock, in_virtual_time
 from turngap.testing.agent import Reply, Script
 from turngap.testing.memory import line_to
@@ -86,7 +85,7 @@ def require_continued(questions: LoadedScenario, out: Path) -> None:
     folder = next(out.iterdir(), out)
     if not (folder / "run.json").exists():
         return
-    before = read_unfinished(folder)
+    before = read_run(folder, empty=True)
     if before.complete:
         return
     course = play(questions, out, continues=before)

@@ -1,7 +1,7 @@
+import asyncio
 import errno
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,29 +11,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from every_document import every_document
 from made_records import every_outcome, make_record, make_turn
 
 from turngap.core.errors import ExitCode, InputError
 from turngap.core.run_record import METRICS_VERSION, PlanRecord
 from turngap.core.secrets import REMOVED
-from turngap.store.documents import encode
+from turngap.play.process import child
+from turngap.store.documents import encode, writing
 from turngap.store.folders import (
     INTERRUPTED,
+    beside,
     find_run,
     latest_run,
     latest_to_resume,
     new_folder,
     read_record,
     run_folders,
+    utc_now,
 )
 from turngap.store.runs import read_run
+from turngap.store.sound import read_sound
 from turngap.store.writer import RunWriter
-
-
-@pytest.fixture(scope="module")
-def documents(tmp_path_factory) -> dict[str, Path]:
-    return every_document(tmp_path_factory.mktemp("documents"))
 
 
 def written(out: Path, turns=None, **changes) -> Path:
@@ -50,6 +48,61 @@ def refused(path: Path) -> InputError:
         read_run(path)
     assert e.value.exit_code is ExitCode.BAD_INPUT
     return e.value
+
+
+def reopened(path: Path) -> None:
+    with RunWriter.reopen(path, make_record()) as writer:
+        writer.write_audio("001", np.zeros(9, np.int16), np.zeros(9, np.int16), 16_000)
+
+
+def heard(path: Path) -> None:
+    read_sound(path / "audio" / "001.wav", "run", below=path, channels=2)
+
+
+def logged(path: Path) -> None:
+    async def start() -> None:
+        async with child(["turngap"], path / "agent.log"):
+            pass
+
+    asyncio.run(start())
+
+
+LINKS = [
+    *(("run.json", read_run), ("turns.jsonl", read_run), ("turns.jsonl", reopened)),
+    *(("audio", reopened), ("audio/001.wav", reopened), ("audio", heard), ("audio/001.wav", heard)),
+    *(("agent.log", logged), ("run", lambda path: beside(path / "check.json", "run"))),
+]
+
+
+@pytest.mark.parametrize(("name", "act"), LINKS)
+def test_no_link_in_a_stored_folder_is_followed(tmp_path, name, act):
+    path, outside = written(tmp_path), tmp_path / "mine"
+    outside.mkdir()
+    (outside / "001.wav").write_bytes(b"mine")
+    if name == "audio":
+        (path / name).rmdir()
+    (path / name).unlink(missing_ok=True)
+    (path / name).symlink_to(outside if name == "audio" else outside / "001.wav")
+    with pytest.raises(InputError, match=f"{name} is a link.* no link in") as error:
+        act(path)
+    assert (error.value.kind, error.value.hint[:9]) == ("document.link", "remove it")
+    assert (outside / "001.wav").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [(errno.ENOSPC, "disk full"), (errno.EROFS, "another folder"), (errno.EACCES, "may not write")],
+)
+def test_the_disk_is_called_full_only_if_it_is(code, says, tmp_path):
+    with pytest.raises(InputError) as error, writing(tmp_path):
+        raise OSError(code, os.strerror(code))
+    assert says in error.value.hint
+    assert ("full" in error.value.hint) == (code == errno.ENOSPC)
+
+
+def test_nothing_ends_before_it_began_though_the_clock_was_set_back():
+    assert utc_now("2999-01-01T00:00:00.000+00:00")[:4] == "2999"
+    assert utc_now() < "2999"
 
 
 def test_what_is_written_is_read_back(tmp_path):
@@ -300,48 +353,9 @@ def test_a_label_names_a_run_where_no_other_has_it(tmp_path):
 
 def test_no_run_at_all(tmp_path):
     for root in (tmp_path, tmp_path / "none"):
-        with pytest.raises(InputError, match="no run in"):
+        with pytest.raises(InputError, match="no run in") as e:
             latest_run(root)
-
-
-@pytest.mark.parametrize("kind", ["check", "compare", "turns", "load", "simulate"])
-def test_where_there_is_no_run_but_another_result_the_error_names_it(documents, tmp_path, kind):
-    shutil.copytree(documents[kind], tmp_path / kind)
-    assert (
-        other_than_a_run(tmp_path) == f"show the newest of them: turngap report {tmp_path / kind}"
-    )
-
-
-def test_the_newest_result_that_is_named_has_ended(documents, tmp_path):
-    def stored(name: str, kind: str, **changes) -> Path:
-        folder = shutil.copytree(documents[kind], tmp_path / name)
-        for file in folder.glob("*.json"):
-            file.write_text(json.dumps(json.loads(file.read_text()) | changes))
-        return folder
-
-    stored("older", "check", started_utc="2026-11-20T00:00:00+00:00")
-    newest = stored("a-newer", "load", started_utc="2026-11-21T00:00:00+00:00")
-    later = {"started_utc": "2026-11-22T00:00:00+00:00"}
-    stored("interrupted", "load", finished_utc=None, **later)
-    stored("failed", "compare", failure="the agent went away", **later)
-    broken = stored("candidate-failed", "check", **later)
-    run = next(broken.glob("*/run.json"))
-    run.write_text(json.dumps(json.loads(run.read_text()) | {"failure": "the agent went away"}))
-    (stored("killed", "check", **later) / "check.json").unlink()
-    stored("damaged", "load", started_utc="yesterday")
-    stored(".hidden", "check", **later)
-    assert other_than_a_run(tmp_path) == f"show the newest of them: turngap report {newest}"
-    shutil.rmtree(newest)
-    shutil.rmtree(tmp_path / "older")
-    with pytest.raises(InputError, match="no run in") as e:
-        latest_run(tmp_path)
-    assert "turngap replay" in e.value.hint
-
-
-def other_than_a_run(root: Path) -> str:
-    with pytest.raises(InputError, match="only checks, load tests or the like") as e:
-        latest_run(root)
-    return e.value.hint
+        assert "`turngap history` lists checks" in e.value.hint
 
 
 def test_latest_run_survives_a_damaged_neighbour(tmp_path):

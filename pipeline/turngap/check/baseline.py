@@ -138,7 +138,8 @@ def load(path: Path) -> BaselineRecord:
     Raises:
         InputError: it is missing, cut short, of another schema version, or no baseline.
     """
-    return read_document(path, BaselineRecord, hint=f"turngap check --save {path} makes one")
+    hint = f"turngap check --save {path} makes one"
+    return read_document(path, BaselineRecord, hint=hint, links=True)
 
 
 def why_not_comparable(

@@ -67,7 +67,7 @@ def record_of(played: Played) -> CheckRecord:
         verdict=verdict,
         why=why,
         started_utc=played.started_utc,
-        finished_utc=utc_now(),
+        finished_utc=utc_now(played.started_utc),
         machine=this_machine(),
         reference=_reference_side(reference, played.stored),
         candidate=side_of(played.candidate),

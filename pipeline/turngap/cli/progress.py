@@ -176,10 +176,10 @@ class Display:
 def _kept(folders: list[Path]) -> str:
     """Say what an interruption leaves: a whole comparison, or runs one by one."""
     from turngap.compare.record import COMPARISON_FILE
-    from turngap.store.folders import holds_turns, run_folders
+    from turngap.store.folders import run_folders, turns_in
 
     found = [run for folder in folders for run in (folder, *run_folders(folder))]
-    runs = [run for run in found if holds_turns(run)]
+    runs = [run for run in found if turns_in(run)]
     if not runs:
         return "interrupted before the first turn: there is nothing to show"
     shown = [folder for folder in folders if (folder / COMPARISON_FILE).exists()] or runs

@@ -18,7 +18,6 @@ from turngap.cli.exporting import (
     write_exports,
 )
 from turngap.cli.shared import print_block, print_json, say
-from turngap.core.errors import InputError
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -72,6 +71,8 @@ def report(
     """
     from rich.console import Group
 
+    from turngap.store.tables import write_file
+
     exported = any((csv, parquet, junit))
     tables_alone = exported and not any((junit, html, svg, json_))
     names = runs or ["latest"]
@@ -81,13 +82,7 @@ def report(
         if html:
             say(f"written: {one.write_html()}")
         if svg is not None:
-            try:  # to where the user says, which may be no file: not by way of one beside it
-                svg.write_text(one.svg(), encoding="utf-8")
-            except OSError as e:
-                raise InputError(
-                    "report.unwritable", f"cannot write {svg}: {e.strerror or e}"
-                ) from e
-            say(f"written: {svg}")
+            say(f"written: {write_file(svg, one.svg().encode(), 'report')}")
     if json_:
         documents = [one.document() for one in stored]
         print_json(documents[0] if len(documents) == 1 else documents)

@@ -17,7 +17,7 @@ from turngap.fleet.record import SIMULATION_FILE, LoadFigures, SimulationRecord
 from turngap.history.entry import Entry, Kind, Status, figures_of
 from turngap.load.record import LOAD_FILE, LoadRecord, StepFigures
 from turngap.store.documents import read_document
-from turngap.store.folders import INTERRUPTED, RUN_FILE, read_record, status_of
+from turngap.store.folders import INTERRUPTED, RUN_FILE, beside, read_record, status_of
 from turngap.store.outcomes import read_outcomes
 from turngap.store.tables import agent_called
 from turngap.turns.record import TURNS_FILE as CURVE_FILE
@@ -85,8 +85,8 @@ def _check(folder: Path) -> Entry:
     side = record.candidate
     if side.run is None:
         raise InputError("document.damaged", f"{CHECK_FILE}: names no run of the candidate")
-    run = _run(_beside(folder, side.run))
-    record_of_run = read_record(_beside(folder, side.run))
+    played = beside(folder / CHECK_FILE, side.run)
+    run, record_of_run = _run(played), read_record(played)
     status: Status = "finished"
     if record_of_run.failure is not None or record_of_run.finished_utc is None:
         status = run.status
@@ -95,7 +95,7 @@ def _check(folder: Path) -> Entry:
         why += record.why
     if not run.valid:
         why += run.why
-    if run.n and side.turns != (held := figures_of(read_outcomes(_beside(folder, side.run)))[0]):
+    if run.n and side.turns != (held := figures_of(read_outcomes(played))[0]):
         why.append(f"the candidate's run holds {held} of the {side.turns} turns that were judged")
     return replace(
         run,
@@ -139,7 +139,7 @@ def _comparison(folder: Path) -> Entry:
         why=_texts(why),
         verdict=f"{verdict}, inconclusive" if record.inconclusive else verdict,
         machine=_word(record.machine.fingerprint),
-        played=_played_beside(folder, (backend.run for backend in backends)),
+        played=_played_beside(folder / COMPARISON_FILE, (backend.run for backend in backends)),
         budget_ms=record.budget_ms,
         metrics_version=record.metrics_version,
         **figures,
@@ -151,7 +151,7 @@ def _curve(folder: Path) -> Entry:
     points = record.points
     figures: dict[str, Any] = {"n": sum(point.turns for point in points)}
     if len(points) == 1:
-        _, figures = figures_of(read_outcomes(_beside(folder, points[0].run)))
+        _, figures = figures_of(read_outcomes(beside(folder / CURVE_FILE, points[0].run)))
     why = [record.failure or ""]
     for point in points:
         name = f"{record.setting}={point.value}: " if point.value is not None else ""
@@ -168,7 +168,7 @@ def _curve(folder: Path) -> Entry:
         why=_texts(why),
         verdict=_several(len(points), "value") if record.setting else "",
         machine=_word(record.machine.fingerprint),
-        played=_played_beside(folder, (point.run for point in points)),
+        played=_played_beside(folder / CURVE_FILE, (point.run for point in points)),
         metrics_version=record.metrics_version,
         **figures,
     )
@@ -266,18 +266,11 @@ def _simulation(folder: Path) -> Entry:
     )
 
 
-def _beside(folder: Path, name: str) -> Path:
-    """Return a run's folder beside a record, which may not lead elsewhere."""
-    if Path(name).name != name or name in ("", ".", ".."):
-        raise InputError("document.damaged", f"{printable(name, 100)!r} is no folder beside it")
-    return folder / name
-
-
-def _played_beside(folder: Path, names: Iterable[str]) -> str:
-    """Return the digest of what the runs beside a record played; empty if none can be read."""
+def _played_beside(document: Path, names: Iterable[str]) -> str:
+    """Return the digest of what the runs beside a document played; empty if none can be read."""
     for name in names:
         try:
-            return _played_digest(read_record(_beside(folder, name)).scenario_hashes)
+            return _played_digest(read_record(beside(document, name)).scenario_hashes)
         except InputError:
             continue
     return ""

@@ -43,7 +43,7 @@ from turngap.scenario.answers import answer_again
 from turngap.scenario.library import library_dir, library_paths, load_scenario
 from turngap.scenario.model import ReplyExpectation, Scenario, UserTurn
 from turngap.store.documents import is_file, write_document
-from turngap.store.folders import utc_now
+from turngap.store.folders import beside, utc_now
 from turngap.store.runs import Run, read_run, rewritten
 from turngap.store.sound import read_sound
 
@@ -197,7 +197,7 @@ def reply_audio(run: Run, turn: Turn) -> Pcm | None:
         and other.audio.user_start_ms > audio.user_start_ms
     ]
     part_ms = (audio.onset_ms - BEFORE_MS, min(later, default=math.inf))
-    sound = read_sound(run.path / path, "run", channels=2, part_ms=part_ms)
+    sound = read_sound(run.path / path, "run", below=run.path, channels=2, part_ms=part_ms)
     heard = sound.samples[:, 1]
     return soxr.resample(heard, sound.rate, RATE) if sound.rate != RATE else heard
 
@@ -402,7 +402,8 @@ def judge_comparison(
         InputError: a run or its scenarios are not there or were changed, or cannot be written to.
         TurngapError: the model cannot be used; what it had judged by then is stored in its runs.
     """
-    runs = [read_run(folder / backend.run) for backend in record.backends]
+    file = folder / COMPARISON_FILE
+    runs = [read_run(beside(file, backend.run)) for backend in record.backends]
     known = [expectations(run, library) for run in runs]
     again = [judged(run, model, of, on_turn) for run, of in zip(runs, known, strict=True)]
     backends = tuple(
@@ -411,5 +412,5 @@ def judge_comparison(
     )
     used = again[0].record.judged_with
     after = record.model_copy(update={"backends": backends, "judged_with": used})
-    write_document(folder / COMPARISON_FILE, after)
+    write_document(file, after)
     return after, again

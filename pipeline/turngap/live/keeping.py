@@ -207,7 +207,7 @@ class Held:
         # The stack's own LLM is known from the start, another one may have been picked.
         picked = [SIMULATED_LLM] if any(t.llm in self._simulated for t in self.turns) else []
         closing = {
-            "finished_utc": utc_now(),
+            "finished_utc": utc_now(record.started_utc),
             "clock_offset": self._offset,
             "settings": {"live": True, "ended": how, **self.settings},
             "stand_ins": tuple(dict.fromkeys((*picked, *self._stand_ins))),

@@ -27,6 +27,7 @@ from turngap.scenario.library import load_scenario
 from turngap.scenario.model import Pause, SpeechBounds
 from turngap.scenario.phrases import tokens
 from turngap.scenario.speech import find_speech
+from turngap.store.documents import writing
 from turngap.store.sound import read_sound
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
@@ -109,16 +110,12 @@ def save(run: Path, turns: Sequence[Turn], name: str, folder: Path, with_whom: s
         raise InputError(
             "scenario.exists", f"{folder} already has a scenario {name!r}", hint="take another name"
         )
-    try:
+    with writing(folder, "scenario.unwritable"):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}.") as made:
             _write(Path(made), name, cuts, with_whom)
             shutil.move(Path(made) / name, audio)
             shutil.move(Path(made) / path.name, path)
-    except OSError as e:
-        raise InputError(
-            "scenario.unwritable", f"cannot write to {folder}: {e.strerror or e}"
-        ) from e
     return Saved(name, path, len(cuts), tuple(left_out))
 
 
@@ -178,7 +175,7 @@ def _cut(run: Path, record: Turn, *, foreign: bool) -> _Cut | str:
     assert record.audio is not None
     kept_from_ms, kept_to_ms = _spoken(record.audio)
     part_ms = (kept_from_ms, kept_to_ms)
-    sound = read_sound(run / record.audio.file, "run", channels=2, part_ms=part_ms)
+    sound = read_sound(run / record.audio.file, "run", below=run, channels=2, part_ms=part_ms)
     pcm, rate = np.ascontiguousarray(sound.samples[:, 0]), sound.rate
     try:
         found, is_speech = find_speech(pcm, rate), bool(record.say.strip())

@@ -1,7 +1,6 @@
 """What a load test stores while it happens, and what it tells of how it goes on."""
 
 import asyncio
-import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -23,9 +22,10 @@ from turngap.load.schedule import Step
 from turngap.load.search import Search
 from turngap.load.steps import pooled_at_once
 from turngap.scenario.library import content_hashes
-from turngap.store.documents import MAX_RUN_BYTES, encode, write_all, write_document, writing
+from turngap.store.documents import MAX_RUN_BYTES, encode, write_document, writing
 from turngap.store.folders import TURNS_FILE, new_folder, utc_now
 from turngap.store.provenance import git_commit, this_machine
+from turngap.store.writer import Lines
 from turngap.workers import Executor
 
 # How often turns are stored and the progress is told.
@@ -91,11 +91,8 @@ class LoadWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = threading.Lock()
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         with writing(path, "load.unwritable"):
-            self._turns: int | None = os.open(path / TURNS_FILE, flags, 0o644)
-        self._size = 0
+            self._turns = Lines(path / TURNS_FILE)
 
     @classmethod
     def create(cls, out: Path | None, name: str, started_utc: str) -> Self:
@@ -115,24 +112,13 @@ class LoadWriter:
         if not turns:
             return
         lines = b"".join(map(encode, turns))
-        with self._lock, writing(self.path, "load.unwritable"):
-            if self._turns is None:
-                raise AssertionError("the load test is closed")
-            if self._size + len(lines) > MAX_RUN_BYTES:
-                raise InputError(
-                    "load.too_large",
-                    f"{self.path}: with more turns {TURNS_FILE} could not be read any more",
-                    hint="measure for a shorter time (--duration)",
-                )
-            try:
-                # A part of a batch that the disk had no room for is cut off again.
-                os.ftruncate(self._turns, self._size)
-                write_all(self._turns, lines)
-                os.fsync(self._turns)
-            except OSError:
-                os.ftruncate(self._turns, self._size)
-                raise
-            self._size += len(lines)
+        if self._turns.size + len(lines) > MAX_RUN_BYTES:
+            raise InputError(
+                "load.too_large",
+                f"{self.path}: with more turns {TURNS_FILE} could not be read any more",
+                hint="measure for a shorter time (--duration)",
+            )
+        self._turns.append(lines, "load.unwritable")
 
     def write(self, record: LoadRecord) -> None:
         """Write what is known by now in place of what was.
@@ -144,10 +130,7 @@ class LoadWriter:
 
     def close(self) -> None:
         """Close the files, once turns that are being added are on the disk."""
-        with self._lock:
-            if self._turns is not None:
-                os.close(self._turns)
-            self._turns = None
+        self._turns.close()
 
 
 class Keeper:
@@ -319,7 +302,7 @@ class Keeper:
         ended = failure or self._void(capacity) or (capacity.why if capacity is not None else None)
         self._record = self._record.model_copy(
             update={
-                "finished_utc": None if failure else utc_now(),
+                "finished_utc": None if failure else utc_now(self._record.started_utc),
                 "capacity": capacity,
                 "ended": ended or "",
                 "failure": failure,

@@ -1,6 +1,7 @@
 """The instrument measured by itself: injected, known gaps against what the caller makes of them."""
 
 import itertools
+import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -168,15 +169,13 @@ async def calibrate(
         InconclusiveError: the agent's account of what it injected does not match the turns.
     """
     replies = plan(turns, seed)
-    truths = log.with_suffix(".truths.jsonl")
-    try:
+    with tempfile.TemporaryDirectory(prefix="turngap-") as folder:
+        truths = Path(folder) / "truths.jsonl"
         async with _loopback(replies, dialect, log, truths) as endpoint:
             clock = MonotonicClock(precise=True)
             async with endpoint.open(clock) as line:
                 told = _from_file(truths, log)
                 return await measured(line, clock, replies, told, on_turn=on_turn)
-    finally:
-        truths.unlink(missing_ok=True)
 
 
 # Returns the truth of every utterance so far, by its number; is given how many there were.

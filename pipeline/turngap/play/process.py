@@ -17,6 +17,7 @@ from turngap.children import PARENT_HOLDS_STDIN
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
 from turngap.core.secrets import text_without_secrets
 from turngap.store.documents import writing
+from turngap.store.files import open_regular
 
 # Loading the engines takes about 3 s warm; a vLLM that the agent starts, minutes. Engines that may
 # wait for something have timeouts of their own, with a better error than this one.
@@ -79,7 +80,7 @@ async def child(
     """
     with ExitStack() as stack:
         with writing(log):
-            said = stack.enter_context(log.open("ab"))
+            said = stack.enter_context(_opened(log, "ab", os.O_WRONLY | os.O_APPEND | os.O_CREAT))
         process = await asyncio.create_subprocess_exec(
             python,
             "-P",  # a stray soundfile.py where the user stands must not take a module's place
@@ -111,7 +112,7 @@ def _clean(log: Path) -> None:
     try:
         if not log.is_file():
             return
-        with log.open("rb") as said, tempfile.TemporaryFile(dir=log.parent) as cleaned:
+        with _opened(log) as said, tempfile.TemporaryFile(dir=log.parent) as cleaned:
             if (left_out := log.stat().st_size - MOST_LOG_BYTES) > 0:
                 said.seek(left_out)
                 left_out += len(said.readline())
@@ -120,12 +121,15 @@ def _clean(log: Path) -> None:
                 text = piece.decode(errors="replace")
                 cleaned.write(text_without_secrets(text).encode())
             cleaned.seek(0)
-            with log.open("wb") as kept:
+            with _opened(log, "wb", os.O_WRONLY | os.O_TRUNC) as kept:
                 shutil.copyfileobj(cleaned, kept)
     except OSError as e:
-        with suppress(OSError):
-            log.write_bytes(b"")
-            log.write_text(f"(the log could not be cleaned of secrets: {e.strerror or e})\n")
+        with suppress(OSError), _opened(log, "wb", os.O_WRONLY | os.O_TRUNC) as kept:
+            kept.write(f"(the log could not be cleaned of secrets: {e.strerror or e})\n".encode())
+
+
+def _opened(log: Path, mode: str = "rb", flags: int = os.O_RDONLY) -> IO[bytes]:
+    return os.fdopen(open_regular(log, flags, below=log.parent), mode)
 
 
 def _pieces(said: IO[bytes]) -> Iterator[bytes]:
@@ -197,7 +201,7 @@ def _own_error(said: bytes, code: int) -> TurngapError | None:
 
 def last_lines(log: Path) -> str:
     """Return the last lines of the log without secrets, indented if there are several."""
-    with log.open("rb") as said:
+    with _opened(log) as said:
         said.seek(max(0, log.stat().st_size - PIECE_BYTES))
         text = text_without_secrets(said.read().decode(errors="replace"))
     lines = [line.rstrip() for line in text.splitlines() if line.strip()][-LAST_LINES:]

@@ -287,8 +287,9 @@ class RunInProgress:
             reasons = (*reasons, f"ended after {played} of {planned} turns: {failure}")
         elif 0 < played < planned:
             reasons = (*reasons, f"only {played} of {planned} planned turns were played")
+        begun = (self._opening, *self._opening.pieces)
         update = {
-            "finished_utc": utc_now(),
+            "finished_utc": utc_now(max(each.started_utc for each in begun)),
             "clock_offset": self._offset,
             "calibration": self.calibration,
             "failure": failure,

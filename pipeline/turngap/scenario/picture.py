@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turngap.core.audio import FULL_SCALE, Pcm
-from turngap.core.errors import InputError
 from turngap.scenario.clips import Clip
 from turngap.scenario.label import Labelled
 from turngap.scenario.library import load_scenario
 from turngap.scenario.speech import FoundSpeech
+from turngap.store.documents import writing
 
 WIDTH, LEFT, RIGHT = 1000, 50, 20
 WAVE_TOP, WAVE_HEIGHT = 60, 120
@@ -42,14 +42,12 @@ def draw_labels(path: Path, labelled: Iterable[Labelled], folder: Path) -> list[
     """
     clips = load_scenario(path, need_labels=False).clips
     drawn = []
-    try:
+    with writing(folder, "label.unwritable"):
         folder.mkdir(parents=True, exist_ok=True)
         for label in labelled:
             file = folder / f"{Path(label.audio).with_suffix('').as_posix().replace('/', '-')}.svg"
             file.write_text(picture(label.audio, clips[label.audio], label.found), encoding="utf-8")
             drawn.append(file)
-    except OSError as e:
-        raise InputError("label.unwritable", f"cannot write to {folder}: {e.strerror or e}") from e
     return drawn
 
 

@@ -1,10 +1,11 @@
 """Stored documents: one reader and one writer for runs, checks, baselines and all others."""
 
 import codecs
+import errno
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,18 +28,30 @@ MAX_DOCUMENT_BYTES = 32 * 2**20
 MAX_TURN_BYTES = MAX_DOCUMENT_BYTES
 MAX_RUN_BYTES = 4 * 2**30
 
-DISK_HINT = "is the disk full? what was stored before is kept"
+# Why nothing can be written, and what helps.
+_HINTS = {
+    errno.ENOSPC: "is the disk full? ",
+    errno.EDQUOT: "is your quota used up? ",
+    errno.EROFS: "it is on a disk that cannot be written to: name another folder. ",
+    errno.EACCES: "you may not write there: name another folder, or change its permissions. ",
+    errno.EPERM: "you may not write there: name another folder, or change its permissions. ",
+}
 
 Record = TypeVar("Record", bound=Document)
 
 
-def read_document(file: Path, record_type: type[Record], *, hint: str = "") -> Record:
+def read_document(
+    file: Path, record_type: type[Record], *, hint: str = "", links: bool = False
+) -> Record:
     """Read a stored document; `hint` says how to get one that can be read.
+
+    With `links`, it may be a link: not so in a folder that somebody else may have made.
 
     Raises:
         InputError: it cannot be read, is damaged (with the field), or has another schema version.
     """
-    raw = read_bytes(file, "document", most=MAX_DOCUMENT_BYTES, hint=hint)
+    below = None if links else file.parent
+    raw = read_bytes(file, "document", most=MAX_DOCUMENT_BYTES, hint=hint, below=below)
     return parse_document(raw, record_type, harmless(str(file)), hint=hint)
 
 
@@ -80,7 +93,7 @@ def read_lines(file: Path) -> Iterator[bytes]:
     """
     size = 0
     try:
-        with os.fdopen(open_regular(file), "rb") as opened:
+        with os.fdopen(open_regular(file, below=file.parent), "rb") as opened:
             while line := opened.readline(MAX_TURN_BYTES + 1):
                 size += len(line)
                 if len(line) > MAX_TURN_BYTES or size > MAX_RUN_BYTES:
@@ -129,11 +142,12 @@ def write_document(file: Path, record: Document) -> None:
 
 
 @contextmanager
-def writing(path: Path, kind: str = "document.unwritable", hint: str = DISK_HINT) -> Iterator[None]:
+def writing(path: Path, kind: str = "document.unwritable") -> Iterator[None]:
     """Raise what the file system refuses (a full disk, no permission) as an `InputError`."""
     try:
         yield
     except OSError as e:
+        hint = f"{_HINTS.get(e.errno or 0, '')}what was stored before is kept"
         raise InputError(kind, f"cannot write to {path}: {e.strerror or e}", hint=hint) from e
 
 
@@ -186,8 +200,22 @@ def write_atomically(file: Path, content: bytes, *, mode: int = 0o644) -> None:
 
 def exists(path: Path) -> bool:
     """Say whether there is anything of that name; one that nothing can have does not raise."""
+    return _tells(path.exists)
+
+
+def is_file(path: Path) -> bool:
+    """Say whether the file exists; as `exists`."""
+    return _tells(path.is_file)
+
+
+def is_dir(path: Path) -> bool:
+    """Say whether the folder exists; as `exists`."""
+    return _tells(path.is_dir)
+
+
+def _tells(is_there: Callable[[], bool]) -> bool:
     try:
-        return path.exists()
+        return is_there()
     except (OSError, ValueError):
         return False
 
@@ -197,19 +225,3 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
-
-
-def is_file(path: Path) -> bool:
-    """Say whether the file exists; a name that no file can have does not raise."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
-def is_dir(path: Path) -> bool:
-    """Say whether the folder exists; a name that no folder can have does not raise."""
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False

@@ -30,15 +30,17 @@ _PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
 _LONG_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:\.[ \t]*+{_PART}){{{MAX_KEY_PARTS}}}")
 
 
-def open_regular(file: Path) -> int:
-    """Open a file to be read; returns its descriptor.
+def open_regular(file: Path, flags: int = os.O_RDONLY, *, below: Path | None = None) -> int:
+    """Open a file; returns its descriptor. No link is followed `below` a folder of stored files.
 
     Raises:
-        OSError: there is none that may be read, or it is a folder, a pipe, a socket or a device,
+        InputError: there is a link below that folder, or the file is not.
+        OSError: there is none that may be opened, or it is a folder, a pipe, a socket or a device,
             from which one could wait for ever, or read for ever.
     """
+    flags |= os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = _open_below(below, file, flags) if below else os.open(file, flags)
     except ValueError as e:  # a NUL in its name
         raise OSError(None, "no file can have this name") from e
     mode = os.fstat(descriptor).st_mode
@@ -50,14 +52,55 @@ def open_regular(file: Path) -> int:
     raise OSError(None, f"it is a {'named pipe' if stat.S_ISFIFO(mode) else 'device'}, not a file")
 
 
-def read_bytes(file: Path, what: str, *, most: int = MAX_TEXT_BYTES, hint: str = "") -> bytes:
+def _open_below(folder: Path, file: Path, flags: int) -> int:
+    if ".." in (inside := file.relative_to(folder)).parts:
+        raise OSError(None, "it is not in its folder")
+    at = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for part in inside.parts[:-1]:
+            above, at = at, os.open(part, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            os.close(above)
+        return os.open(inside.name, flags | os.O_NOFOLLOW, 0o644, dir_fd=at)
+    except OSError:
+        refuse_links(file, folder)
+        raise
+    finally:
+        os.close(at)
+
+
+def refuse_links(file: Path, below: Path) -> None:
+    """Refuse a file of a stored folder that is a link, or lies in one.
+
+    Raises:
+        InputError: this is one.
+    """
+    for path in (file, *file.parents):
+        if path == below:
+            return
+        if path.is_symlink():
+            raise InputError(
+                "document.link",
+                f"{harmless(str(path))} is a link, which may lead to a file of yours elsewhere: no "
+                "link in a stored folder is followed",
+                hint="remove it, or put what it leads to in its place",
+            )
+
+
+def read_bytes(
+    file: Path,
+    what: str,
+    *,
+    most: int = MAX_TEXT_BYTES,
+    hint: str = "",
+    below: Path | None = None,
+) -> bytes:
     """Read a file of at most `most` bytes; an error is of the kind `{what}.unreadable`.
 
     Raises:
-        InputError: it cannot be read, is no regular file, or is larger.
+        InputError: it cannot be read, is no regular file, or is larger; or as `open_regular`.
     """
     try:
-        with os.fdopen(open_regular(file), "rb") as opened:
+        with os.fdopen(open_regular(file, below=below), "rb") as opened:
             raw = opened.read(most + 1)
     except OSError as e:
         raise unreadable(file, what, e.strerror or str(e), hint) from e

@@ -1,6 +1,5 @@
 """The folders of runs: where one is made, which one is meant, and what its `run.json` says."""
 
-import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,12 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ConfigDict
-
 from turngap.core.errors import InputError, known_names
 from turngap.core.instants import instant
 from turngap.core.run_record import RunRecord
-from turngap.core.stored import Document
 from turngap.core.untrusted import printable
 from turngap.store.documents import (
     DEFAULT_ROOT,
@@ -21,15 +17,15 @@ from turngap.store.documents import (
     is_dir,
     is_file,
     read_document,
+    read_lines,
 )
-from turngap.store.files import open_regular, unreadable
+from turngap.store.files import refuse_links
 
 RUN_FILE = "run.json"
 TURNS_FILE = "turns.jsonl"
 AUDIO_DIR = "audio"
 RUN_HINT = "give a run's folder or name, or `latest`; `turngap replay` makes one"
 
-_PIECE = 2**20
 # An unknown name is answered with at most so many known ones of each kind.
 _NAMED = 5
 
@@ -41,9 +37,12 @@ INTERRUPTED = "interrupted by the user"
 RunStatus = Literal["finished", "unfinished", "failed"]
 
 
-def utc_now() -> str:
-    """Now as `RunRecord` stores it, ISO 8601 to the millisecond. For people, not for timing."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+def utc_now(since: str = "") -> str:
+    """Return the present as `RunRecord` stores it, ISO 8601 to the millisecond; not for timing.
+
+    It is never before `since`, though the clock may have been set back.
+    """
+    return max(since, datetime.now(UTC).isoformat(timespec="milliseconds"))
 
 
 def started_at(record: RunRecord) -> datetime:
@@ -73,6 +72,19 @@ def read_record(path: Path) -> RunRecord:
             "run.not_a_run", f"{path} is not a run's folder: it has no {RUN_FILE}", hint=RUN_HINT
         )
     return unfinished(read_document(file, RunRecord, hint=RUN_HINT), NOT_ENDED)
+
+
+def beside(document: Path, name: str) -> Path:
+    """Return the folder of a run that a stored document names beside itself.
+
+    Raises:
+        InputError: it leads elsewhere, as a path or as a link: the document may be anybody's.
+    """
+    if Path(name).name != name or name in ("", ".", ".."):
+        what = f"{document}: {printable(name, 100)!r} is no folder beside it"
+        raise InputError("document.damaged", what)
+    refuse_links(document.parent / name, document.parent)
+    return document.parent / name
 
 
 def unfinished(record: RunRecord, how_far: str) -> RunRecord:
@@ -166,13 +178,8 @@ def latest_run(root: Path | None = None) -> Path:
             if status_of(record, turns) == "finished":
                 return each.folder
     if not stored:
-        if (newest := _newest_other(root)) is None:
-            raise InputError("run.none", f"no run in {root}", hint=RUN_HINT)
-        raise InputError(
-            "run.none",
-            f"no run in {root}, only checks, load tests or the like",
-            hint=f"show the newest of them: turngap report {newest}",
-        )
+        others = "; `turngap history` lists checks, load tests and the like"
+        raise InputError("run.none", f"no run in {root}", hint=RUN_HINT + others)
     last = stored[-1].folder
     raise InputError(
         "run.none",
@@ -181,29 +188,6 @@ def latest_run(root: Path | None = None) -> Path:
         hint=f"show it: turngap report {last}, or play what it lacks: turngap replay "
         f"--resume {last}",
     )
-
-
-class _Other(Document):
-    """What any stored folder that is no run says of how it ended; a check is stored at its end."""
-
-    model_config = ConfigDict(extra="ignore")
-    started_utc: str
-    finished_utc: str | None = ""
-    failure: str | None = None
-
-
-def _newest_other(root: Path) -> Path | None:
-    """Find the finished check, comparison, load test, curve or simulation that began last."""
-    found: list[tuple[datetime, Path]] = []
-    for file in root.glob("*/*.json"):
-        if file.parent.name.startswith("."):
-            continue
-        with suppress(InputError, ValueError):
-            other = read_document(file, _Other)
-            ended = other.failure is None and other.finished_utc is not None
-            if ended and all(run.ended for run in _stored(file.parent)):
-                found.append((instant(other.started_utc), file.parent))
-    return max(found, default=(None, None))[1]
 
 
 def latest_to_resume(root: Path | None = None) -> Path:
@@ -300,24 +284,7 @@ def turns_in(folder: Path) -> int:
         InputError: the file of its turns cannot be read.
     """
     file = folder / TURNS_FILE
-    if not exists(file):
-        return 0
-    try:
-        with os.fdopen(open_regular(file), "rb") as opened:
-            lines, end = 0, b"\n"
-            while piece := opened.read(_PIECE):
-                lines, end = lines + piece.count(b"\n"), piece[-1:]
-            return lines + (end != b"\n")
-    except OSError as e:
-        raise unreadable(file, "document", e.strerror or str(e)) from e
-
-
-def holds_turns(folder: Path) -> bool:
-    """Return whether any turn of a run was finished."""
-    try:
-        return (folder / TURNS_FILE).stat().st_size > 0
-    except OSError:
-        return False
+    return sum(1 for _ in read_lines(file)) if exists(file) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,15 +315,6 @@ class _Stored:
     def label(self) -> str:
         """Return the value of `--label`, safe to show; empty if none, or if it cannot be read."""
         return printable(self.record.label) if isinstance(self.record, RunRecord) else ""
-
-    @property
-    def ended(self) -> bool:
-        """Return whether the run came to its end without an error."""
-        return (
-            isinstance(self.record, RunRecord)
-            and self.record.failure is None
-            and self.record.finished_utc is not None
-        )
 
     @property
     def order(self) -> tuple[datetime, str]:

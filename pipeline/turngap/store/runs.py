@@ -24,7 +24,15 @@ from turngap.store.documents import (
     write_atomically,
     writing,
 )
-from turngap.store.folders import RUN_FILE, RUN_HINT, TURNS_FILE, find_run, read_record, unfinished
+from turngap.store.folders import (
+    RUN_FILE,
+    RUN_HINT,
+    TURNS_FILE,
+    beside,
+    find_run,
+    read_record,
+    unfinished,
+)
 from turngap.store.tables import Table, run_rows, turns_table, write_csv, write_parquet
 
 if TYPE_CHECKING:
@@ -191,8 +199,8 @@ class Run:
         return f"<div><p><b>{escape(head)}</b></p>{warnings}<table>{cells}</table></div>"
 
 
-def read_run(path: Path) -> Run:
-    """Read a run's folder.
+def read_run(path: Path, *, empty: bool = False) -> Run:
+    """Read a run's folder; it may hold no turn if it may be `empty`.
 
     A last line that was cut off in mid-write is left out and named in `problems`.
 
@@ -217,29 +225,15 @@ def read_run(path: Path) -> Run:
             f"figures of metrics version {record.metrics_version}, this turngap computes version "
             f"{METRICS_VERSION}: do not compare the two"
         )
-    if not turns:
+    if not turns and not empty:
         why = f" ({record.failure})" if record.failure else ""
         raise InputError("run.empty", f"{path}: the run holds no finished turn{why}", hint=RUN_HINT)
     return Run(record, tuple(turns), path, tuple(problems))
 
 
 def read_run_beside(file: Path, name: str) -> Run:
-    """Read the run that a stored document names, beside itself; it may hold no turn.
-
-    Its name must be one: a stored document may come from anybody, and is not to lead elsewhere.
-
-    Raises:
-        InputError: the name is a path, or the run cannot be read.
-    """
-    if Path(name).name != name or name in ("", ".", ".."):
-        raise InputError("document.damaged", f"{file}: {name!r} is no folder beside it")
-    path = file.parent / name
-    try:
-        return read_run(path)
-    except InputError as e:
-        if e.kind != "run.empty":
-            raise
-        return Run(read_record(path), (), path)
+    """Read the run that a stored document names; raises as `beside` and `read_run` do."""
+    return read_run(beside(file, name), empty=True)
 
 
 def rewritten(run: Run, record: RunRecord, turns: tuple[Turn, ...]) -> Run:

@@ -40,6 +40,7 @@ def read_sound(
     what: str,
     *,
     at: str = "",
+    below: Path | None = None,
     channels: int = 1,
     part_ms: tuple[float, float] = (0.0, float("inf")),
 ) -> Sound:
@@ -49,6 +50,7 @@ def read_sound(
         file: the file.
         what: begins the kinds of the errors: `{what}.not_audio`, `.not_mono`, `.too_long`.
         at: the place that names the file, for the error.
+        below: as in `open_regular`.
         channels: how many it must have.
         part_ms: from when to when to read, in ms from its start.
 
@@ -60,7 +62,7 @@ def read_sound(
     name = harmless(f"{at}: {file}" if at else str(file))
     try:
         with (
-            os.fdopen(open_regular(file), "rb") as opened,
+            os.fdopen(open_regular(file, below=below), "rb") as opened,
             soundfile.SoundFile(opened.fileno(), closefd=False) as sound,
         ):
             _check_form(sound, name, file, what, channels)

@@ -9,7 +9,7 @@ import errno
 import fcntl
 import os
 import threading
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Self
@@ -30,6 +30,7 @@ from turngap.store.documents import (
     write_atomically,
     writing,
 )
+from turngap.store.files import open_regular, refuse_links
 from turngap.store.folders import (
     AUDIO_DIR,
     NOT_ENDED,
@@ -42,8 +43,50 @@ from turngap.store.folders import (
     unwritable,
 )
 
+_UNWRITABLE = "run.unwritable"
 # What some network mounts answer: they have no locks.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
+
+
+class Lines:
+    """A file that grows by whole lines; calls from different threads are put in line.
+
+    Attributes:
+        descriptor: the open file; -1 once it is closed.
+        size: of the whole lines, in bytes: a part of one that was written is cut off again.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.lock = threading.Lock()
+        self._folder = file.parent
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        self.descriptor = open_regular(file, flags, below=file.parent)
+        self.size = os.fstat(self.descriptor).st_size
+
+    def append(self, lines: bytes, kind: str) -> None:
+        """Add lines; they are on the disk (fsync) when this returns.
+
+        Raises:
+            InputError: of this kind; they cannot be written, and none of them is stored.
+        """
+        with self.lock, writing(self._folder, kind):
+            try:
+                os.ftruncate(self.descriptor, self.size)
+                write_all(self.descriptor, lines)
+                os.fsync(self.descriptor)
+            except OSError:
+                with suppress(OSError):
+                    os.ftruncate(self.descriptor, self.size)
+                raise
+            self.size += len(lines)
+
+    def close(self) -> None:
+        """Close the file, once lines that are being added are on the disk."""
+        with self.lock:
+            if self.descriptor >= 0:
+                with suppress(OSError):  # all lines have been synced: nothing hangs on this
+                    os.close(self.descriptor)
+            self.descriptor = -1
 
 
 class RunWriter:
@@ -60,13 +103,9 @@ class RunWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = threading.Lock()
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        self._turns: int | None = os.open(path / TURNS_FILE, flags, 0o644)
+        self._turns = Lines(path / TURNS_FILE)
         try:
-            _lock(self._turns, path)
-            # Of whole lines: a turn of which a part was written is cut off again.
-            self._size = os.fstat(self._turns).st_size
+            _lock(self._turns.descriptor, path)
         except BaseException:
             self.close()
             raise
@@ -103,7 +142,8 @@ class RunWriter:
         Raises:
             InputError: it cannot be written to, or somebody else writes to it.
         """
-        with writing(path, "run.unwritable"):
+        with writing(path, _UNWRITABLE):
+            refuse_links(path / AUDIO_DIR, path)
             (path / AUDIO_DIR).mkdir(exist_ok=True)
             writer = cls(path)
             try:
@@ -123,17 +163,15 @@ class RunWriter:
         self._write_record(unfinished(record, NOT_ENDED))
 
     def _end_with_a_whole_line(self) -> None:
-        assert self._turns is not None
         end, rest = 0, b""
         for line in read_lines(self.path / TURNS_FILE):
             rest = b"" if line.endswith(b"\n") else line
             end += len(line) - len(rest)
         if rest and not cut_off(rest):
-            write_all(self._turns, b"\n")
+            write_all(self._turns.descriptor, b"\n")
             end += len(rest) + 1
-        os.ftruncate(self._turns, end)
-        os.fsync(self._turns)
-        self._size = end
+        self._turns.size = end
+        self._turns.append(b"", _UNWRITABLE)
 
     def append_turn(self, turn: Turn) -> None:
         """Add one finished turn; it is on the disk (fsync) when this returns.
@@ -146,24 +184,13 @@ class RunWriter:
             note = {f"its {len(turn.events)} events are not stored: over {len(line)} bytes": 1}
             update = {"events": (), "notes": {**turn.notes, **note}}
             line = encode(turn.model_copy(update=update))
-        if len(line) > MAX_TURN_BYTES or self._size + len(line) > MAX_RUN_BYTES:
+        if len(line) > MAX_TURN_BYTES or self._turns.size + len(line) > MAX_RUN_BYTES:
             raise InputError(
                 "run.too_large",
                 f"{self.path}: with one more turn, of {len(line)} bytes, it could not be read",
                 hint="play the rest as a run of its own",
             )
-        with self._lock, self._writing():
-            if self._turns is None:
-                raise AssertionError("the run is closed")
-            try:
-                os.ftruncate(self._turns, self._size)
-                write_all(self._turns, line)
-                os.fsync(self._turns)
-            except OSError:
-                with suppress(OSError):
-                    os.ftruncate(self._turns, self._size)
-                raise
-            self._size += len(line)
+        self._turns.append(line, _UNWRITABLE)
 
     def write_audio(self, name: str, left: Pcm, right: Pcm, rate: int) -> str:
         """Store what was said (left) and heard (right), each mono int16 at `rate` Hz.
@@ -184,10 +211,10 @@ class RunWriter:
         wav = BytesIO()
         soundfile.write(wav, stereo, rate, subtype="PCM_16", format="WAV")
         file = f"{AUDIO_DIR}/{slug(name)}.wav"
-        with self._writing():
+        with writing(self.path, _UNWRITABLE):
             try:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-                descriptor = os.open(self.path / file, flags, 0o644)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+                descriptor = open_regular(self.path / file, flags, below=self.path)
                 try:
                     write_all(descriptor, wav.getbuffer())
                 finally:
@@ -212,11 +239,7 @@ class RunWriter:
 
     def close(self) -> None:
         """Close the files; without `finish` the run stays marked as unfinished."""
-        with self._lock:
-            if self._turns is not None:
-                with suppress(OSError):  # every turn has been synced: nothing hangs on this
-                    os.close(self._turns)
-            self._turns = None
+        self._turns.close()
 
     def __enter__(self) -> Self:
         return self
@@ -225,11 +248,8 @@ class RunWriter:
         self.close()
 
     def _write_record(self, record: RunRecord) -> None:
-        with self._lock, self._writing():
+        with self._turns.lock, writing(self.path, _UNWRITABLE):
             write_atomically(self.path / RUN_FILE, encode(record, indent=2))
-
-    def _writing(self) -> AbstractContextManager[None]:
-        return writing(self.path, "run.unwritable")
 
 
 def _lock(descriptor: int, path: Path) -> None:

@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+import shlex
 import shutil
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commandline import SCENARIOS, turngap_here
@@ -14,7 +17,7 @@ from turngap.core.errors import InputError, TurngapError
 from turngap.core.secrets import REMOVED
 from turngap.play import rounds as playing
 from turngap.play.plan import PlayPlan, Progress, ReplayPlan
-from turngap.play.resume import continued, read_unfinished
+from turngap.play.resume import command_to_resume, continued
 from turngap.play.rounds import replay
 from turngap.play.run import RunInProgress, all_kept
 from turngap.play.target import AgentChoice
@@ -29,8 +32,10 @@ URL = "ws://127.0.0.1:9/ws"
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Path:
-    folder = tmp_path / "library"
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the library that is taken by default."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "scenarios"
     folder.mkdir()
     shutil.copy(SCENARIOS / "quick-questions.yaml", folder)
     shutil.copytree(SCENARIOS / "quick-questions", folder / "quick-questions")
@@ -140,16 +145,18 @@ def test_a_continued_run_says_in_every_report_that_it_has_two_pieces(
 def test_pieces_of_other_versions_are_named(library: Path, tmp_path: Path) -> None:
     path = interrupted(plan_of(library, tmp_path / "runs"), after=2).path
     document = json.loads((path / "run.json").read_text())
-    (path / "run.json").write_text(json.dumps(document | {"turngap_version": "0.0.1"}))
+    began = "2999-01-01T00:00:00.000+00:00"  # as if the clock had been set back
+    changed = document | {"turngap_version": "0.0.1", "started_utc": began}
+    (path / "run.json").write_text(json.dumps(changed))
     run, _ = asyncio.run(replay(continued(read_run(path))))
-    assert run.valid
+    assert (run.valid, run.record.finished_utc) == (True, began)
     assert any("2 versions of turngap" in problem for problem in read_run(path).problems)
 
 
 def test_a_run_without_a_turn_is_played_from_its_start(library: Path, tmp_path: Path) -> None:
     path = interrupted(plan_of(library, tmp_path / "runs"), after=1).path
     (path / "turns.jsonl").write_bytes((path / "turns.jsonl").read_bytes()[:100])
-    run, _ = asyncio.run(replay(continued(read_unfinished(path))))
+    run, _ = asyncio.run(replay(continued(read_run(path, empty=True))))
     assert run.complete
     assert len(read_run(path).turns) == 6
     assert read_run(path).record.pieces == ()
@@ -194,8 +201,8 @@ def test_secrets_are_given_again(library: Path, tmp_path: Path) -> None:
     assert run.record.plan.agent == f"{URL}?token={REMOVED}"
     with pytest.raises(InputError) as error:
         continued(run)
-    assert error.value.kind == "resume.secret"
-    assert "--agent URL" in error.value.hint
+    assert error.value.kind == "resume.typed"
+    assert f"--agent '{URL}?token={REMOVED}'" in error.value.hint
     assert continued(run, agent=url).target.choice.agent == url
 
 
@@ -218,17 +225,70 @@ def test_another_rate_than_before_ends_a_continued_run(library: Path, tmp_path: 
     assert (len(played.turns), played.valid) == (2, False)
 
 
-def test_a_public_service_gets_your_key_only_if_you_name_it_again(
-    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+# What a stored plan may say, and the words with which only the user may say it.
+ACTING = [
+    ({"agent": "theirs"}, "--agent theirs"),
+    ({"agent": "theirs#embedded"}, "--agent 'theirs#embedded'"),
+    ({"agent": "theirs.toml"}, "--agent theirs.toml"),
+    ({"agent": "ws://127.0.0.1:9/${AWS_SECRET}"}, "--agent 'ws://127.0.0.1:9/${AWS_SECRET}'"),
+    ({"agent": "wss://api.elevenlabs.io/v1/x"}, "--agent wss://api.elevenlabs.io/v1/x"),
+    ({"sets": ("llm.command=['sh']",)}, """--set 'llm.command=['"'"'sh'"'"']'"""),
+    ({"sets": ("llm.base_url=http://x",)}, "--set llm.base_url=http://x"),
+    ({"sets": ("llm.api_key_env=AWS_SECRET",)}, "--set llm.api_key_env=AWS_SECRET"),
+    ({"sets": (" llm.serve_env={A='b'}",)}, """--set 'llm.serve_env={A='"'"'b'"'"'}'"""),
+    ({"sets": ("llm.model=a\n\u202e",)}, "--set llm.model=a"),
+    ({"backends": {"llm": "openai"}}, "--set llm=openai"),
+    ({"headers": ("X-A: a", "X-B: ${AWS}")}, "--header 'X-A: a' --header 'X-B: ${AWS}'"),
+    ({"dialect": "openai-realtime,model=x"}, "--dialect openai-realtime,model=x"),
+    ({"library": "/theirs", "files": ("/theirs/quick-questions.yaml",)}, "/theirs"),
+    ({"files": ("/theirs/quick-questions.yaml",)}, "/theirs/quick-questions.yaml"),
+    ({"library": "/\0", "files": ("/\0", "")}, "/ ''"),
+]
+
+
+@pytest.mark.parametrize(("stored", "words"), ACTING)
+def test_what_acts_is_not_taken_from_a_stored_run(
+    stored: dict[str, Any],
+    words: str,
+    library: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("ELEVENLABS_API_KEY", "mine")
-    url = "wss://api.elevenlabs.io/v1/convai/conversation?agent_id=theirs"
-    run = read_run(interrupted(plan_of(library, tmp_path / "runs", url), after=1).path)
+    (tmp_path / "theirs" / "pipeline" / "turngap").mkdir(parents=True)
+    run = foreign(interrupted(plan_of(library, tmp_path / "runs"), after=1), **stored)
+    monkeypatch.delattr(subprocess, "Popen")  # no process is started, not even git
     with pytest.raises(InputError) as error:
         continued(run)
-    assert error.value.kind == "resume.secret"
-    assert f"--agent '{url}'" in error.value.hint
-    assert continued(run, agent=url).target.choice.agent == url
+    assert error.value.kind == "resume.typed"
+    assert error.value.hint.endswith(f"turngap replay --resume {run.path} {words}")
+
+
+def foreign(run: Run, **plan: Any) -> Run:
+    assert run.record.plan is not None
+    update = {"plan": run.record.plan.model_copy(update=plan)}
+    return replace(run, record=run.record.model_copy(update=update))
+
+
+def test_the_command_that_an_interruption_prints_works_as_it_is(
+    library: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    sets = ("pipeline.system_prompt=Be brief.", "llm.ttft_ms=80", "seed=3")
+    choice = AgentChoice.of("embedded", sets, "sim")
+    plan = ReplayPlan.of(choice, (), None, library, {}, rounds=2, out=tmp_path / "runs")
+    run = read_run(interrupted(plan, after=4).path)
+    command = command_to_resume(run)
+    assert "prompt" in command
+    assert "ttft_ms" not in command
+    done = turngap_here(capsys, *shlex.split(command)[1:])
+    assert (done.code, read_run(run.path).complete) == (0, True), done.err
+
+
+def test_the_url_of_a_stored_run_is_shown_first(
+    library: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    path = interrupted(plan_of(library, tmp_path / "runs"), after=2).path
+    done = turngap_here(capsys, "replay", "--resume", path, "--json")
+    assert f"continues with --agent {URL} --dialect pipecat" in done.err
 
 
 def test_what_no_replay_stored_cannot_be_continued(library: Path, tmp_path: Path) -> None:
@@ -259,7 +319,7 @@ def test_scenarios_in_subfolders_are_found_in_a_library_that_moved(
     )
     run = interrupted(plan, after=4)
     moved = library.rename(tmp_path / "moved")
-    (scenario,) = continued(read_run(run.path), library=moved).scenarios
+    (scenario,) = continued(read_run(run.path), scenarios=[str(moved)]).scenarios
     assert scenario.path == moved / "more" / "quick-questions.yaml"
 
 

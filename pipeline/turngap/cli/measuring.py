@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turngap.cli import options
-from turngap.cli.progress import Display, announce, command_to_resume
+from turngap.cli.progress import Display, announce
 from turngap.cli.shared import print_block, print_json, say, show_failure, telemetry_of
 from turngap.core.budget import CALIBRATION_TURNS, STARVED_MS
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 # What may be given along with --resume; all else is as the run began.
 _WITH_RESUME = frozenset(
-    {"resume", "agent", "start", "header", "set_", "scenarios", "min_hit_rate", "out", "json_"}
-    | {"otlp"}
+    {"resume", "agent", "start", "dialect", "header", "llm", "set_", "scenarios", "min_hit_rate"}
+    | {"out", "json_", "otlp"}
 )
 
 
@@ -40,9 +40,9 @@ def replay(
         options.for_play(
             metavar="RUN|latest",
             help="Finish an interrupted run: play its missing turns with the same settings, into "
-            "the same folder. `latest` is the latest that lacks turns. Secrets are not stored, so "
-            "give --agent or --set again if they held one; and give --start again, as no stored "
-            "command is run unasked.",
+            "the same folder. `latest` is the latest that lacks turns. The run may be somebody "
+            "else's: what acts or names a secret, such as --start, has to be given again, and an "
+            "error shows the whole command.",
             autocompletion=options.run_names,
         ),
     ] = None,
@@ -75,13 +75,14 @@ def replay(
     3 invalid because turngap itself was late too often, 4 the agent failed, 130 interrupted.
     """
     from turngap.play.plan import ReplayPlan
+    from turngap.play.resume import command_to_resume
     from turngap.play.target import AgentChoice
     from turngap.report.json import run_json
     from turngap.report.run import summary_block, write_html
 
     telemetry = telemetry_of(ctx, otlp)
     if resume is not None:
-        plan = _resumed(ctx, resume, out, agent, start, header, set_, scenarios)
+        plan = _resumed(ctx, resume, out)
         plan = replace(plan, telemetry=telemetry)
         if (whole := plan.continues) is not None and whole.complete:
             say(f"nothing is missing: all {len(whole.turns)} turns of {whole.path} were played")
@@ -129,38 +130,30 @@ def replay(
     raise typer.Exit(exit_code(run, failure, min_hit_rate))
 
 
-def _resumed(
-    ctx: typer.Context,
-    name: str,
-    out: Path | None,
-    agent: str,
-    start: str | None,
-    headers: list[str] | None,
-    sets: list[str] | None,
-    scenarios: list[str] | None,
-) -> "ReplayPlan":
+def _resumed(ctx: typer.Context, name: str, out: Path | None) -> "ReplayPlan":
     """Plan what a stored run lacks.
 
     Raises:
         InputError: another setting is given, or the run cannot be continued.
     """
-    from turngap.play.resume import changes_since, continued, read_unfinished
+    from turngap.play.resume import changes_since, continued
     from turngap.store.folders import find_run, latest_to_resume
+    from turngap.store.runs import read_run
 
     # By name: typer may bring a click of its own.
     sources = {
         param: str(getattr(ctx.get_parameter_source(param), "name", "")) for param in ctx.params
     }
-    given = [param for param, source in sources.items() if source == "COMMANDLINE"]
-    folders = [Path(name) for name in (scenarios or ()) if "scenarios" in given]
-    if len(folders) > 1 or not all(folder.is_dir() for folder in folders):
+    given = {p: ctx.params[p] for p, source in sources.items() if source == "COMMANDLINE"}
+    scenarios = given.get("scenarios") or ()
+    if not all(Path(each).exists() for each in scenarios):
         raise InputError(
             "resume.settings",
             "scenario names cannot be given with --resume, which plays what that run planned, "
             "under its own settings",
             hint="drop them; if the scenarios have moved, give the one folder that has them",
         )
-    if others := sorted(set(given) - _WITH_RESUME):
+    if others := sorted(given.keys() - _WITH_RESUME):
         param = next(each for each in ctx.command.params if each.name == others[0])
         raise InputError(
             "resume.settings",
@@ -169,12 +162,19 @@ def _resumed(
             hint="drop it, or start a new run without --resume",
         )
     folder = latest_to_resume(out) if name == "latest" else find_run(name, out)
-    run = read_unfinished(folder)
-    again = agent if sources["agent"] in ("COMMANDLINE", "ENVIRONMENT") else None
-    library = folders[0] if folders else None
+    run = read_run(folder, empty=True)
+    llm = [f"llm={given['llm']}"] if "llm" in given else []
     plan = continued(
-        run, agent=again, start=start, headers=headers or (), sets=sets or (), library=library
+        run,
+        agent=ctx.params["agent"] if sources["agent"] in ("COMMANDLINE", "ENVIRONMENT") else None,
+        start=given.get("start"),
+        dialect=given.get("dialect", ""),
+        headers=given.get("header", ()),
+        sets=(*llm, *given.get("set_", ())),
+        scenarios=scenarios,
     )
+    if plan.target.choice.is_url:
+        say(f"continues with {plan.target.choice.endpoint.flags}")
     for change in changes_since(run):
         say(f"warning: {change}")
     return plan

@@ -1,6 +1,5 @@
 """How long work shows how far it has come: a bar on a terminal, a line now and then elsewhere."""
 
-import shlex
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from turngap.core.clock import Clock
     from turngap.core.results import Turn
     from turngap.play.plan import PlayPlan, Progress
-    from turngap.store.runs import Run
 
 # How often a line is written where there is no terminal, so that a log stays short.
 LINE_EVERY_S = 30.0
@@ -108,10 +106,7 @@ class Display:
             self._planned_s = None
             self._bar.reset(self._id, total=total, left="")
         self._bar.update(self._id, description=what)
-        now_s = self._bar.get_time()
-        if not self.console.is_terminal and now_s - self._line_s >= LINE_EVERY_S:
-            self._line_s = now_s
-            say(what)
+        self._say(what)
 
     def advance(self, _: object = None) -> None:
         self.reach(self._task.completed + 1)
@@ -124,10 +119,14 @@ class Display:
         total = max(done, self._task.total or 0)
         self._bar.update(self._id, completed=done, total=total)
         self._bar.update(self._id, left=self.left_words())
+        self._say(f"{done:g} of {total:g} {self._unit}, {self.left_words()}".rstrip(", "))
+
+    def _say(self, text: str) -> None:
+        """Write a line now and then, where there is no terminal."""
         now_s = self._bar.get_time()
         if not self.console.is_terminal and now_s - self._line_s >= LINE_EVERY_S:
             self._line_s = now_s
-            say(f"{done:g} of {total:g} {self._unit}, {self.left_words()}".rstrip(", "))
+            say(text)
 
     def _reach_open(self, done: float, most_minutes: float) -> None:
         """Set the number of finished steps, when the total is not known."""
@@ -135,10 +134,7 @@ class Display:
         words = f"still undecided, up to {minutes_words(left).removeprefix('about ')} more"
         self._task.total = None  # a bar without an end; a whole one would say that it has ended
         self._bar.update(self._id, completed=done, left=words)
-        now_s = self._bar.get_time()
-        if not self.console.is_terminal and now_s - self._line_s >= LINE_EVERY_S:
-            self._line_s = now_s
-            say(f"{done:g} {self._unit}, {words}")
+        self._say(f"{done:g} {self._unit}, {words}")
 
     def tell(self, what: str, done: float, left_s: float | None) -> None:
         """Name what is being done, and how far it has come in seconds, where the rest is known."""
@@ -147,10 +143,7 @@ class Display:
         self._bar.update(
             self._id, description=what, completed=round(done), total=round(total), left=left
         )
-        now_s = self._bar.get_time()
-        if not self.console.is_terminal and now_s - self._line_s >= LINE_EVERY_S:
-            self._line_s = now_s
-            say(f"{what}, {left}".rstrip(", "))
+        self._say(f"{what}, {left}".rstrip(", "))
 
     def left_words(self) -> str:
         """Say how long the rest takes; empty if that is not known yet."""
@@ -191,6 +184,7 @@ def _kept(folders: list[Path]) -> str:
 def _to_go_on(folder: Path) -> str:
     """Return how to play what a run of `replay` lacks; empty for what cannot be continued."""
     from turngap.core.errors import InputError
+    from turngap.play.resume import command_to_resume
     from turngap.store.runs import read_run
 
     with suppress(InputError):
@@ -198,10 +192,3 @@ def _to_go_on(folder: Path) -> str:
         if run.record.plan is not None and not run.complete:
             return f"play what is missing: {command_to_resume(run)}"
     return ""
-
-
-def command_to_resume(run: "Run") -> str:
-    """Return the command that plays what a run of `replay` lacks."""
-    start = run.record.agent.get("start")
-    flag = "" if start is None else f" --start {shlex.quote(str(start))}"
-    return f"turngap replay --resume {shlex.quote(str(run.path))}{flag}"

@@ -2,32 +2,28 @@
 
 import json
 import os
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from turngap import __version__
-from turngap.caller.dialects.registry import dialect_of_host
+from turngap.agent.stack import stack_files
+from turngap.backends import value_of
+from turngap.caller.dialects.registry import dialect_of_host, dialects
+from turngap.caller.opening import check_url
 from turngap.core.errors import InputError
 from turngap.core.run_record import METRICS_VERSION, TOLD_BY_THE_LINE, PlanRecord
 from turngap.core.secrets import REMOVED, without_secrets
+from turngap.core.untrusted import printable
+from turngap.play.again import Flag, quoted, typed
 from turngap.play.plan import ReplayPlan
 from turngap.play.target import AgentChoice
-from turngap.scenario.library import content_hashes
-from turngap.store.folders import read_record
+from turngap.report.words import flat
+from turngap.scenario.library import SUFFIXES, content_hashes, library_dir, library_for
 from turngap.store.provenance import git_commit, this_machine
-from turngap.store.runs import Run, read_run
+from turngap.store.runs import Run
 
-
-def read_unfinished(path: Path) -> Run:
-    """Read a run that may hold no turn yet; raises as `read_run` does otherwise."""
-    try:
-        return read_run(path)
-    except InputError as e:
-        if e.kind != "run.empty":
-            raise
-        return Run(read_record(path), (), path)
+# Numbers of a stored plan.
+_TAKEN = {"rounds", "phase", "budget_ms", "greeting_ms", "calibration_turns"}
 
 
 def continued(
@@ -35,24 +31,22 @@ def continued(
     *,
     agent: str | None = None,
     start: str | None = None,
+    dialect: str = "",
     headers: Sequence[str] = (),
     sets: Sequence[str] = (),
-    library: Path | None = None,
+    scenarios: Sequence[str] = (),
 ) -> ReplayPlan:
     """Plan to play what a run lacks, under its own settings.
 
-    Args:
-        run: as `read_unfinished` gives it.
-        agent: its URL again, where the one that was stored lost a secret.
-        start: the command that starts it, again. A stored one is never run unasked: the run may be
-            somebody else's.
-        headers: those that it was opened with, again, where one holds a secret.
-        sets: settings that were stored without their secrets, again.
-        library: the folder of its scenarios, where that has moved.
+    A stored document is data, and may be somebody else's. Of what it names are taken the plan of
+    turns, numbers, an installed stack and a plain URL; all else (`to_type`) has to be given again,
+    as one gives it to `turngap replay`.
+
+    `scenarios` are the folder of its scenarios, where that has moved, or their files.
 
     Raises:
-        InputError: the run does not say how it was played, a secret is missing, or its agent, its
-            scenarios or its metrics are not the same any more.
+        InputError: the run does not say how it was played, something has to be given again, or its
+            agent, its scenarios or its metrics are not the same any more.
     """
     asked = run.record.plan
     if asked is None:
@@ -68,39 +62,126 @@ def continued(
             f"computes version {METRICS_VERSION}",
             hint=f"continue it with turngap {run.record.turngap_version}, or play it again",
         )
-    then = run.record.agent.get("start")
-    if then is not None and start is None:
+    given: list[Flag] = [
+        *(("--agent", agent), ("--start", start), ("--dialect", dialect or None)),
+        *(("--header", each) for each in headers),
+        *(("--set", each) for each in sets),
+        *(("", each) for each in scenarios),
+    ]
+    stored = {_key(("--set", text)): text for text in _sets(asked)}
+    known = {_key(flag): str(flag[1]) for flag in given if flag[1] is not None}
+    if strangers := [key for key in known if key.startswith("--set ") and key not in stored]:
         raise InputError(
-            "resume.start",
-            f"the agent of {run.path} was started by a command, which is run again only if you "
-            "give it again",
-            hint=f"turngap replay --resume {run.path} --start {shlex.quote(str(then))}",
+            "resume.settings",
+            f"{strangers[0]}: the run was played without it, and is continued as it began",
+            hint="drop it, or play a run of its own",
         )
-    files = asked.files
-    if library is not None:
-        files = tuple(str(library / _within(Path(asked.library), Path(f))) for f in files)
+    spoiled = {_key(flag) for flag in given if REMOVED in str(flag[1])}
+    needed = dict.fromkeys(map(_key, to_type(run)))
+    if lacking := [key for key in needed if key not in known or key in spoiled]:
+        command = command_to_resume(run)
+        secrets = f", with your secrets in place of {REMOVED}" if REMOVED in command else ""
+        raise InputError(
+            "resume.typed",
+            f"{run.path} may be somebody else's, so what acts or names a secret is not taken from "
+            f"it: {', '.join(lacking)}",
+            hint=f"check each word, and give it again{secrets}: {command}",
+        )
+    choice = AgentChoice.of(
+        agent or asked.agent,
+        [known.get(key, text) for key, text in stored.items()],
+        start=start,
+        # Where the dialect was found out, the run goes on in it.
+        dialect=dialect or _dialect(run),
+        headers=tuple(headers) or asked.headers,
+    )
+    library = library_for(scenarios)
+    files = [known.get(_key(("", f)), str(library / _within(asked, f))) for f in asked.files]
     plan = ReplayPlan.of(
-        _choice(run, asked, agent=agent, start=start, headers=headers, sets=sets),
+        choice,
         files,
         None,
-        library or Path(asked.library),
+        library,
         {},
-        rounds=asked.rounds,
-        phase=asked.phase,
-        budget_ms=asked.budget_ms,
-        greeting_ms=asked.greeting_ms,
-        calibration_turns=asked.calibration_turns,
         starved_ms=run.record.starved_ms,
         continues=run,
+        **asked.model_dump(include=_TAKEN),
     )
     _require_same(plan, run)
     return plan
 
 
-def _within(library: Path, file: Path) -> Path:
-    """Return a file's path within its library; its name, if it is elsewhere."""
-    inside = Path(os.path.relpath(file, library))
-    return Path(file.name) if ".." in inside.parts else inside
+def command_to_resume(run: Run) -> str:
+    """Return the command that plays what a run of `replay` lacks."""
+    words = typed((flag, printable(str(value))) for flag, value in to_type(run))
+    return " ".join(["turngap replay --resume", quoted(run.path), *map(str.strip, words)])
+
+
+def to_type(run: Run) -> list[Flag]:
+    """List what of a stored plan only the user may name; scenarios and their folder have no flag.
+
+    Whatever it is of these, it runs, opens or loads something, or sends out a secret of the user's.
+    """
+    asked, start = run.record.plan, run.record.agent.get("start")
+    assert asked is not None
+    dialect, headers = _dialect(run), asked.headers
+    outside = any(_within(asked, file).startswith("..") for file in asked.files)
+    moved = os.path.relpath(Path(asked.library), library_dir()) != "."
+    names = asked.files if outside else (asked.library,) if moved else ()
+    flags: list[Flag] = [
+        *(("", name) for name in names),
+        ("--agent", None if _is_plain(asked.agent) else asked.agent),
+        ("--start", start),
+        ("--dialect", None if dialect in ("", *dialects()) else dialect),
+        *(("--header", each) for each in headers if any(map(_is_secret, headers))),
+        *(("--set", text) for text in _sets(asked) if not _is_number(text)),
+    ]
+    return [flag for flag in flags if flag[1] is not None]
+
+
+def _key(flag: Flag) -> str:
+    """Name what a flag gives: one of several settings, or a scenario by its file."""
+    name, value = flag
+    if name == "--set":
+        return f"--set {printable(value.partition('=')[0])}"
+    path = Path(value) if name == "" else None
+    if path is not None and path.suffix in SUFFIXES:
+        return f"scenario {printable(path.name)}"
+    return name or "the scenarios' folder"
+
+
+def _within(asked: PlanRecord, file: str) -> str:
+    """Return a scenario's path within its library; it begins with `..` where it is elsewhere."""
+    return os.path.relpath(Path(file), Path(asked.library))
+
+
+def _sets(asked: PlanRecord) -> list[str]:
+    """List the agent's overrides, each as `--set` takes it."""
+    seed = [] if asked.seed is None else [f"seed={asked.seed}"]
+    marks = [] if asked.marks else ["marks=false"]
+    return [*(f"{k}={name}" for k, name in asked.backends.items()), *asked.sets, *seed, *marks]
+
+
+def _dialect(run: Run) -> str:
+    stored = run.record.plan.dialect if run.record.plan else ""
+    return stored or str(run.record.agent.get("dialect") or "")
+
+
+def _is_number(assignment: str) -> bool:
+    return isinstance(value_of(assignment.partition("=")[2]), int | float)
+
+
+def _is_secret(text: str) -> bool:
+    return REMOVED in text or "${" in text
+
+
+def _is_plain(agent: str) -> bool:
+    """Return whether it is an installed stack, or a URL that no secret of the user's goes to."""
+    if "://" not in agent or _is_secret(agent):
+        return agent in stack_files()
+    check_url(agent, agent)
+    service = dialect_of_host(agent)
+    return service is None or service.key is None
 
 
 def changes_since(run: Run) -> list[str]:
@@ -114,67 +195,6 @@ def changes_since(run: Run) -> list[str]:
     return [f"{what} is {now}, and was {then}" for what, then, now in pairs if then != now]
 
 
-def _choice(
-    run: Run,
-    asked: PlanRecord,
-    *,
-    agent: str | None,
-    start: str | None,
-    headers: Sequence[str],
-    sets: Sequence[str],
-) -> AgentChoice:
-    given = {text.partition("=")[0]: text for text in sets}
-    known = {text.partition("=")[0] for text in asked.sets}
-    if strangers := sorted(given.keys() - known):
-        raise InputError(
-            "resume.settings",
-            f"--set {strangers[0]}: the run was played without it, and is continued as it began",
-            hint="drop it, or play a run of its own",
-        )
-    merged = tuple(given.get(text.partition("=")[0], text) for text in asked.sets)
-    choice = AgentChoice(
-        agent or asked.agent,
-        {kind: name for kind, name in asked.backends.items() if kind in ("stt", "llm", "tts")},
-        merged,
-        asked.seed,
-        asked.marks,
-        start=start,
-        # Where the dialect was found out, the run goes on in it.
-        dialect=asked.dialect or str(run.record.agent.get("dialect") or ""),
-        headers=tuple(headers) or asked.headers,
-    )
-    path = run.path
-    if REMOVED in choice.agent:
-        raise _no_secret(path, asked.agent, "--agent URL")
-    # The run may be somebody else's, and its URL too: no variable of this environment is sent there
-    # unasked.
-    service = dialect_of_host(choice.agent) if choice.is_url else None
-    if agent is None and service is not None and service.key is not None:
-        raise InputError(
-            "resume.secret",
-            f"{asked.agent} is a public service that is given your key, which is sent there only "
-            "if you name it again",
-            hint=f"turngap replay --resume {path} --agent {shlex.quote(asked.agent)}",
-        )
-    if agent is None and "${" in choice.agent:
-        raise _no_secret(path, asked.agent, "--agent URL")
-    for header in () if headers else asked.headers:
-        if REMOVED in header or "${" in header:
-            raise _no_secret(path, header, "--header 'NAME: VALUE'")
-    for text in merged:
-        if REMOVED in text:
-            raise _no_secret(path, text, f"--set {text.partition('=')[0]}=VALUE")
-    return choice
-
-
-def _no_secret(path: Path, stored: str, again: str) -> InputError:
-    return InputError(
-        "resume.secret",
-        f"secrets are not stored: {stored}",
-        hint=f"give it again: turngap replay --resume {path} {again}",
-    )
-
-
 def _require_same(plan: ReplayPlan, run: Run) -> None:
     """Raise if another agent or other scenarios would be played than before."""
     hashes = content_hashes(plan.scenarios)
@@ -185,27 +205,14 @@ def _require_same(plan: ReplayPlan, run: Run) -> None:
             f"{', '.join(changed)}: not what {run.path} played, it was changed since",
             hint="continue with the scenarios of that time (name their folder), or play it again",
         )
-    agent = without_secrets(plan.target.describe())
+    agent = without_secrets(plan.target.describe()) | {"marks": plan.target.choice.traced}
     before = {k: v for k, v in run.record.agent.items() if k not in TOLD_BY_THE_LINE}
-    if differing := _differing(before, _as_stored(agent)):
+    before["marks"] = run.record.plan is None or run.record.plan.marks
+    now = json.loads(json.dumps(agent, default=str))  # as it is stored
+    a, b = dict(flat(before)), dict(flat(now))
+    if differing := [name for name in {**a, **b} if a.get(name, "–") != b.get(name, "–")]:
         raise InputError(
             "resume.agent",
             f"the agent is not the one that {run.path} played: {', '.join(differing)} differs",
             hint="continue with the agent of that time, or play a run of its own",
         )
-
-
-def _as_stored(value: Any) -> Any:
-    """Convert the value as JSON does when it stores and reads it."""
-    return json.loads(json.dumps(value, default=str))
-
-
-def _differing(then: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
-    found: list[str] = []
-    for key in dict.fromkeys((*then, *now)):
-        a, b = then.get(key), now.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            found += _differing(a, b, f"{prefix}{key}.")
-        elif a != b:
-            found.append(f"{prefix}{key}")
-    return found

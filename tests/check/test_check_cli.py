@@ -1,17 +1,19 @@
 """`turngap check` on the command line: exit codes, flags that cannot be, checkouts."""
 
+import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commandline import Finished, turngap_here
+from commandline import SCENARIOS, Finished, turngap_here
 from fake_agents import NEW, OLD, FakeAgents, spoil
 
 from turngap.check.plan import CheckPlan, command_of
 from turngap.play.target import AgentChoice
 
 Capsys = pytest.CaptureFixture[str]
+NOBODY = "ws://127.0.0.1:9/ws"
 
 # --- the command line -------------------------------------------------------------------------
 
@@ -110,16 +112,44 @@ def test_a_stacks_name_is_the_stack_whatever_lies_in_the_working_directory(
 
 
 def test_a_checkout_that_is_too_old_says_so(tmp_path: Path, capsys: Capsys) -> None:
-    python = tmp_path / "old" / ".venv" / "bin" / "python"
-    (tmp_path / "old" / "pipeline" / "turngap").mkdir(parents=True)
-    python.parent.mkdir(parents=True)
-    python.write_text("#!/bin/sh\necho No such option: --scenarios >&2\nexit 2\n")
-    python.chmod(0o755)
-    old, nobody = f"{tmp_path / 'old'}#stock", "ws://127.0.0.1:9/ws"
-    done = run(capsys, tmp_path, "--agent", nobody, "--against", old)
+    old = old_checkout(tmp_path, "echo No such option: --scenarios >&2")
+    done = run(capsys, tmp_path, "--agent", NOBODY, "--against", f"{old}#stock")
     assert done.code == 4
     assert "does not serve its stack 'stock'" in done.err
     assert "No such option: --scenarios" in done.err
+
+
+def test_a_checkout_that_refuses_a_setting_may_be_too_old_for_it(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    error = {"kind": "stack.set", "message": "--set 'seed=1': expected TABLE.KEY", "hint": "tables"}
+    said = shlex.quote(json.dumps({"error": error}))
+    old = old_checkout(tmp_path, f"echo $* >arguments; echo {said}")
+    sets = ("--against-set", "llm=sim", "--against-set", "seed=1")
+    done = run(capsys, tmp_path, "--agent", NOBODY, "--against", old, *sets)
+    assert done.code == 2
+    assert f"{old} may be too old for seed=N" in done.err
+    assert "--llm sim --set seed=1" in (old / "arguments").read_text()
+
+
+def test_a_checkout_gets_the_candidates_seed(tmp_path: Path) -> None:
+    old = old_checkout(tmp_path, "true")
+    plan = CheckPlan.of(
+        AgentChoice(str(old), seed=0), ["quick-questions"], None, SCENARIOS, against=str(old),
+        against_sets=(), baseline=None, save=None, budgets={},
+    )  # fmt: skip
+    assert plan.reference is not None
+    assert plan.reference.choice.seed == 0
+
+
+def old_checkout(tmp_path: Path, script: str) -> Path:
+    """Make a checkout that does nothing but this, and fails."""
+    python = tmp_path / "old" / ".venv" / "bin" / "python"
+    (tmp_path / "old" / "pipeline" / "turngap").mkdir(parents=True)
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\n{script}\nexit 2\n")
+    python.chmod(0o755)
+    return tmp_path / "old"
 
 
 # --- asked again, and an agent that is not there ----------------------------------------------

@@ -120,7 +120,7 @@ class CheckPlan(PlayPlan):
         if against is not None:
             beside = AgentChoice.of(
                 against,
-                ["seed=" + str(choice.seed), *against_sets] if choice.seed else against_sets,
+                against_sets if choice.seed is None else [f"seed={choice.seed}", *against_sets],
                 start=start_against,
                 dialect=against_dialect,
                 headers=tuple(against_headers),

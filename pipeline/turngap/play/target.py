@@ -22,7 +22,7 @@ from turngap.agent.stack import (
 )
 from turngap.backends import AGENT, BackendSettings, BackendSpec, Kind, find, value_of
 from turngap.caller.endpoint import PIPECAT, Endpoint
-from turngap.core.errors import AgentError, InputError, url_meant
+from turngap.core.errors import AgentError, InputError, TurngapError, url_meant
 from turngap.core.results import HeldOutRecord
 from turngap.core.secrets import text_without_secrets
 from turngap.play.command import argv_of, require_free, started
@@ -274,7 +274,8 @@ class Target:
         # Both sides know the same words: those of the library that is played.
         arguments += ["--scenarios", str(self.library.resolve())]
         for kind, name in choice.backends.items():
-            arguments += ["--set", f"{kind}={name}"] if name is not None else []
+            if name is not None:  # `--llm`, since older checkouts know no other way
+                arguments += ["--llm", name] if kind == "llm" else ["--set", f"{kind}={name}"]
         for assignment in choice.sets:
             arguments += ["--set", assignment]
         for offer in choice.offers:
@@ -290,8 +291,13 @@ async def _serving(checkout: Checkout, arguments: list[str], log: Path) -> Async
     try:
         async with running(argv, log, python=python, cwd=checkout.folder) as url:
             yield url
-    except AgentError as e:
+    except TurngapError as e:
         # What it said itself is right as it is; that it did not start may be for its age.
+        if e.kind == "stack.set":
+            e.hint += (
+                f"\n  {checkout.folder} may be too old for seed=N, marks=false or an engine by its "
+                "name in --set: drop them, for the candidate too"
+            )
         if e.kind != "agent.not_started":
             raise
         raise AgentError(
@@ -343,8 +349,8 @@ def resolve(choice: AgentChoice, library: Path) -> Target:
         bring(each for spec, settings in engines for each in spec.downloads(settings))
         return Target(choice, library, stack)
     choice.endpoint.check()
-    changed = any(choice.backends.values()) or choice.sets or choice.offers or choice.seed
-    if changed or not choice.traced:
+    changed = any(choice.backends.values()) or choice.sets or choice.offers
+    if changed or choice.seed is not None or not choice.traced:
         raise InputError(
             "agent.override",
             f"{choice.agent} is a running agent: its engines and marks cannot be set from here",

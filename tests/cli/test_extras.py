@@ -19,6 +19,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
         ("talk --agent local", ["whisper", "piper"]),
         ("replay smart-home --agent=local --json", ["whisper", "piper"]),
         ("replay --agent local --set tts=espeak", ["whisper"]),
+        ("replay --agent local --set seed=1 --set marks=false", ["whisper", "piper"]),
         ("serve --agent gpu", ["whisper", "cuda", "piper"]),
         ("serve --agent gpu --set stt.device=cpu", ["whisper", "piper"]),
         ("replay --llm anthropic", ["anthropic"]),

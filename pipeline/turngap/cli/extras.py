@@ -26,7 +26,8 @@ def lacking(arguments: Sequence[str]) -> dict[str, int]:
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--llm", action="append", default=[])
     given, _ = parser.parse_known_args(list(arguments))
-    stack = override(load_stack(given.agent), {}, given.set)
+    others = [each for each in given.set if each.partition("=")[0].strip() not in ("seed", "marks")]
+    stack = override(load_stack(given.agent), {}, others)
     kinds: list[Kind] = [kind for kind in KINDS if kind != "llm" or not given.llm]
     engines: list[tuple[Kind, Engine]] = [(kind, stack.engine(kind)) for kind in kinds]
     for choice in map(BackendChoice.parse, given.llm):

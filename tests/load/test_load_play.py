@@ -1,6 +1,7 @@
 """A load test from its start to what it stores, with callers that only say what they would."""
 
 import asyncio
+import errno
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ import turngap
 from turngap.caller.endpoint import Endpoint
 from turngap.cli.loading import exit_code
 from turngap.core.clock import NS_PER_S
-from turngap.core.errors import ExitCode, InputError
+from turngap.core.errors import AgentError, ExitCode, InputError
 from turngap.load.calls import Answered, CallerLate, CallMark, Played, load_turn, missed_turns
 from turngap.load.export import read_load_turns
 from turngap.load.keeping import LoadProgress, LoadWriter
@@ -292,17 +293,40 @@ def test_an_interruption_while_turns_are_written_loses_none_of_them(
     assert len(list(read_load_turns(folders[0]))) == 7
 
 
-def test_an_agent_that_crashes_ends_the_test_and_voids_its_step(tmp_path: Path) -> None:
-    class Crashes(Callers):
-        async def _told(self, share: Share) -> AsyncIterator[Any]:
-            if share.step == 1:
-                async for said in super()._told(share):
-                    yield said
-                return
-            for call in share.calls:
-                for turn in missed_turns(share.step, call, [], "refused", "nobody listens"):
-                    yield turn
+class Crashes(Callers):
+    """Callers whose second step is refused."""
 
+    async def _told(self, share: Share) -> AsyncIterator[Any]:
+        if share.step == 1:
+            async for said in super()._told(share):
+                yield said
+            return
+        for call in share.calls:
+            for turn in missed_turns(share.step, call, [], "refused", "nobody listens"):
+                yield turn
+
+
+@pytest.mark.parametrize(
+    "failures", [[ConnectionRefusedError()] * 3, [OSError(errno.EADDRNOTAVAIL, "no port")] * 99]
+)
+def test_an_agent_that_is_back_soon_or_was_not_looked_for_is_not_gone(
+    failures: list[OSError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def knock(_: Endpoint) -> None:
+        if failures:
+            raise AgentError("agent.unreachable", "gone") from failures.pop()
+
+    monkeypatch.setattr(Endpoint, "knock", knock)
+    monkeypatch.setattr(PLAY, "LOOK_EVERY_S", 0.01)
+    loaded = finished(tmp_path, Crashes(lambda _: 300.0), sessions="1..2", duration_s=30.0)
+    assert loaded.failure is None
+    assert [step.void for step in loaded.record.steps] == [None, None]
+
+
+def test_an_agent_that_crashes_ends_the_test_and_voids_its_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PLAY, "GONE_S", 0.0)
     # Nothing listens at port 1.
     loaded = finished(tmp_path, Crashes(lambda _: 300.0), sessions="1..2", duration_s=30.0)
     assert loaded.failure is not None

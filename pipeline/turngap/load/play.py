@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from turngap.caller.arrival import is_of_this_machine
 from turngap.caller.endpoint import Endpoint
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
@@ -38,6 +39,8 @@ SILENT = LoadProgress()
 SEATS_PER_SESSION, SPARE_SEATS = 2, 8
 # How often it is looked whether what is left of a step would change nothing.
 LOOK_EVERY_S = 1.0
+# A bot that somebody restarts is back by then.
+GONE_S = 10.0
 GONE = "nothing listened at the agent's URL any more when the step was over"
 # A lost caller voids a step, which then says nothing: a search plays it again, so often at most.
 MOST_LOST = 2
@@ -263,14 +266,20 @@ class _LoadTest:
         return figures
 
     async def _gone(self, played: Played) -> AgentError | None:
-        """Return why the agent cannot be reached any more, where calls of a step failed."""
+        """Return why the agent cannot be reached for `GONE_S`, where calls of a step failed."""
         failed = any(turn.missed in ("refused", "dropped") for turn in played.turns)
-        try:
-            if failed and self._endpoint is not None:
+        until_ns = self._clock.now_ns() + round(GONE_S * NS_PER_S)
+        while failed and self._endpoint is not None:
+            try:
                 await self._endpoint.knock()
-        except AgentError as e:
-            busy = isinstance(e.__cause__, TimeoutError)
-            return e if e.kind == "agent.unreachable" and not busy else None
+                return None
+            except AgentError as e:
+                busy = isinstance(e.__cause__, TimeoutError) or is_of_this_machine(e.__cause__)
+                if busy or e.kind != "agent.unreachable":
+                    return None
+                if self._clock.now_ns() >= until_ns:
+                    return e
+            await self._clock.sleep_until_ns(self._clock.now_ns() + round(LOOK_EVERY_S * NS_PER_S))
         return None
 
     def _take(self, said: News) -> None:

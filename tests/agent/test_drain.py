@@ -1,6 +1,8 @@
 """The end of a server: it waits for its calls, for so long and no longer."""
 
+import asyncio
 import signal
+from contextlib import AsyncExitStack
 
 import pytest
 from fake_engines import fake_assembly
@@ -29,6 +31,25 @@ async def test_the_first_sigterm_lets_the_last_call_end_and_takes_no_other() -> 
         assert not await server.on_tick(1)
     assert await server.on_tick(1)
     assert not server.should_exit
+
+
+@pytest.mark.parametrize("left", [True, False])
+async def test_a_call_that_waits_for_a_seat_gets_none_once_the_server_drains(
+    left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turngap.agent.access.SEAT_S", 5.0 if left else 0.01)
+    seats = Seats(1)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(seats.seat())
+        waiting = asyncio.create_task(seats.seat().__aenter__())
+        await asyncio.wait({waiting}, timeout=0)
+        seats.drains = True
+        if left:
+            await stack.aclose()
+        with pytest.raises(HangUpError, match="is shutting down") as refused:
+            await waiting
+    assert refused.value.args[0] == CODE_RESTART
+    assert seats.taken == 0
 
 
 async def test_it_waits_no_longer_than_it_may() -> None:

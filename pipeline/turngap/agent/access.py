@@ -173,7 +173,10 @@ class Seats:
         try:
             await asyncio.wait_for(self._free.acquire(), SEAT_S)
         except TimeoutError as e:
-            raise HangUpError(CODE_FULL, self.why_none) from e
+            raise HangUpError(CODE_RESTART if self.drains else CODE_FULL, self.why_none) from e
+        if self.drains:  # by now
+            self._free.release()
+            raise HangUpError(CODE_RESTART, self.why_none)
         self.taken += 1
         try:
             yield

@@ -198,6 +198,8 @@ def test_a_key_in_the_file_is_not_shown(
         ('[check.budget]\ngap = 800\nllm = "x"\n', 3, "number"),
         ('agent = ""\n', 1, "at least 1 character"),
         ('note = """\nagent = 3\n"""\nagent = 4\n', 4, "expected a text in quotes, found 4"),
+        ('agent = 4\nnote = """\nagent = 3\n"""\n', 1, "expected a text in quotes, found 4"),
+        ('llm = 3\nset = [\n "llm=sim",\n]\n', 1, "expected a text in quotes, found 3"),
         ("scenarios = [3]\n", 1, "expected a text in quotes, found 3"),
         ("calibration = 1e400\n", 1, "not TOML"),
         ("agent = \n", 1, "not TOML"),

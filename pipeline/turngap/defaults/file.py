@@ -1,6 +1,7 @@
 """Finds and reads the file with a repository's defaults: the one reader for commands and pytest."""
 
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +27,14 @@ _COMMANDS = ("start", "start_against")
 _PATHS = ("baseline", "out")
 # Before a folder and a command: `env -C` is GNU's alone. The shell sees no word of the command.
 _IN_A_FOLDER = """sh -c 'CDPATH= cd -- "$0" && exec "$@"'"""
+
+# Strings and comments of TOML; the group holds those of one line, which a key may be.
+_STRING = re.compile(
+    r"""'{3}.*?'{3}|"{3}(?:\\.|[^\\])*?"{3}|('[^'\n]*'|"(?:\\.|[^"\\\n])*")|#[^\n]*""", re.DOTALL
+)
+_PART = r"""(?:[\w-]+|"[^"]*"|'[^']*')"""
+_KEY = rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*"
+_ASSIGNED, _HEADER = re.compile(_KEY + "="), re.compile(rf"\s*\[{{1,2}}{_KEY}\]{{1,2}}\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +123,16 @@ def owners(path: Path) -> set[int]:
 
 def line_of(text: str, key: tuple[str, ...]) -> int:
     """Return the line, from 1, of a key in TOML, or of the nearest table or key around it."""
-    best, depth, table = 1, 1, ()
-    for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
-        if line.startswith("["):
-            table = path = _parts(line.lstrip("[").partition("]")[0])
-        elif "=" in line:
-            path = (*table, *_parts(line.partition("=")[0]))
+    best, depth, table = 1, 0, ()
+    flat = _STRING.sub(lambda string: string[1] or "\n" * string[0].count("\n"), text)
+    for number, line in enumerate(flat.split("\n"), start=1):
+        if header := _HEADER.fullmatch(line):
+            table = path = _parts(header[1])
+        elif assigned := _ASSIGNED.match(line):
+            path = (*table, *_parts(assigned[1]))
         else:
             continue
-        if path == key[: len(path)] and len(path) >= depth:
+        if path == key[: len(path)] and len(path) > depth:
             best, depth = number, len(path)
     return best
 

@@ -206,10 +206,6 @@ async def within(
         timer.cancel()
 
 
-LEAST_VOICE_MS = 10_000.0
-VOICE_MS_A_CHAR = 1000.0
-
-
 def guard_voice(tts: FrameProcessor, late: Late = lambda why: None) -> None:
     """Bound what a TTS makes of each text; `late` is called as a `ReplyWatch` does.
 

@@ -21,7 +21,7 @@ from turngap.load.steps import TracedSteps
 from turngap.play.target import AgentChoice, resolve
 from turngap.telemetry import exporter
 from turngap.telemetry.exporter import GAP, STAGES, TURNS
-from turngap.telemetry.telemetry import Recorder, Telemetry, telemetry_to
+from turngap.telemetry.telemetry import Destination, Recorder, Telemetry, telemetry_to
 from turngap.testing.clock import ManualClock
 
 SECRET = "sk-a1b2c3d4e5f6g7h8"
@@ -231,6 +231,16 @@ def test_a_turn_that_cannot_be_traced_ends_nothing_and_is_logged(
     telemetry.close()
     assert "turn 1 has no mark user_end" in caplog.text
     assert len(named(there.spans, "turngap.turn")) == 1
+
+
+def test_a_long_step_is_sent_whole_and_in_several_requests() -> None:
+    with collector(holds=True) as there:
+        sends = exporter.Exporter(Destination(there.url, ("traces",), there.url))
+        for _ in range(20_000):
+            sends.span("turngap.turn", 1, {}).end(2)
+        there.held.set()
+        sends.close()
+        assert (len(there.requests), sends.sent) == (3, 20_000)
 
 
 async def test_what_is_sent_between_conversations_is_sent_once(there: Collector) -> None:

@@ -31,8 +31,9 @@ from turngap.telemetry.telemetry import Destination
 # A delivery takes no longer, with its repetitions, unless the environment says otherwise. The SDK's
 # 10 s would keep the next conversation waiting for a collector that is down.
 TIMEOUT_S = 3.0
-# Spans that wait for a flush, and spans of one request: the processor's own thread sends none.
-MOST_WAITING = 8192
+# Spans that wait for a flush (about 2 KB each): below it the processor's own thread sends none.
+MOST_WAITING = 50_000
+MOST_AT_ONCE = 8192  # spans of one request
 _HOUR_MS = 3_600_000.0
 
 GAP = "turngap.turn.gap"
@@ -146,12 +147,13 @@ class _Spans(OTLPSpanExporter):
     sent, failed = 0, False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        if self.failed:
-            return SpanExportResult.FAILURE
-        result = super().export(spans)
-        self.failed = result is not SpanExportResult.SUCCESS
-        self.sent += 0 if self.failed else len(spans)
-        return result
+        for at in range(0, len(spans), MOST_AT_ONCE):
+            some = spans[at : at + MOST_AT_ONCE]
+            if self.failed or super().export(some) is not SpanExportResult.SUCCESS:
+                self.failed = True
+                return SpanExportResult.FAILURE
+            self.sent += len(some)
+        return SpanExportResult.SUCCESS
 
 
 class _Figures(OTLPMetricExporter):

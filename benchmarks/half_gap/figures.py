@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from half_gap.contenders import FULL, PAUSE_MS, STOCK, STOCK_VAD, TTFT_MS, UNTRACED
 from half_gap.playing import AS
+from half_gap.ratios import Ratio, gap_ratio
 from turngap.core.cut_ins import EarlyTurns, early_turns
-from turngap.core.paired import Pair, Ratio, Reading, gap_ratio
+from turngap.core.paired import Pair, Reading
 from turngap.core.results import Turn
 from turngap.core.stats import (
     Percentile,

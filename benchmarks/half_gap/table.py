@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from half_gap.contenders import FULL, STOCK
 from half_gap.figures import WAIT_MS, Group, Manners, Overhead, Row
+from half_gap.ratios import Ratio
 from turngap.core.cut_ins import EarlyTurns
-from turngap.core.paired import Ratio
 from turngap.core.stats import Percentile, Proportion
 
 # The issues' figures: ratios to stock, ms, shares.

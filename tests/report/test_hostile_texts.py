@@ -1,5 +1,6 @@
 """Texts of a hostile agent in every report: a terminal obeys none of them, and XML stays XML."""
 
+import json
 from xml.etree import ElementTree
 
 import pytest
@@ -9,7 +10,7 @@ from rich.text import Text
 
 from turngap.check.junit import junit
 from turngap.check.report import check_block, check_svg
-from turngap.cli.shared import say, show_failure
+from turngap.cli.shared import print_json, print_text, say, show_failure
 from turngap.compare.figures import Side
 from turngap.compare.report import comparison_block, comparison_svg
 from turngap.core.errors import AgentError
@@ -28,6 +29,7 @@ EVIL = (
     "\x1b[2J\x1b]0;owned\x07\x9b31m\u202eevil\u2066</script><b>--&gt;]]>\ud83d\x00\x0b\uffff\ufffe"
     "\r\n::error::no\u2028next"
 )
+COMMAND = f"::set-output name=evil::{'word ' * 14} ::add-mask::x ##[add-path]y ##vso[task.x]"
 
 
 def evil_turn(turn: int, marks_ms: dict[str, float] | None) -> Turn:
@@ -73,7 +75,9 @@ def shown(text: Text | str) -> None:
     assert "evil" in plain
     for line in plain.split("\n"):
         assert line.isprintable(), line
-        assert not line.startswith("::error")
+        assert not line.lstrip().startswith("::")
+        assert "##[" not in line
+        assert "##vso[" not in line
 
 
 def test_the_terminal_gets_nothing_that_it_would_obey(run: Run) -> None:
@@ -96,6 +100,23 @@ def test_an_error_is_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) ->
     show_failure(AgentError("agent.line_lost", f"the line was lost: {evil}", hint=evil))
     say(f"the agent reports: {evil}")
     shown(capsys.readouterr().err)
+
+
+def test_a_text_begins_no_command_of_a_ci_server(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turn = run.turns[0].model_copy(update={"scenario": COMMAND, "reply": COMMAND})
+    for width in range(60, 100):
+        shown(turn_block(turn, width))
+    told = run_report(make_run([turn], name=COMMAND, failure=COMMAND), with_turns=True)
+    shown(markdown(told))
+    say(f"evil\n  {COMMAND}")
+    print_text(COMMAND)
+    print_json({COMMAND: f"{EVIL}\u200b\xe9\u4e16"})
+    out, err = capsys.readouterr()
+    shown(out + err)
+    assert "\xe9\u4e16" in out
+    assert json.loads(out[out.index("{") :]) == {COMMAND: f"{EVIL}\u200b\xe9\u4e16"}
 
 
 def test_a_comparison_of_hostile_agents(run: Run) -> None:

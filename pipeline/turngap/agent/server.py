@@ -27,7 +27,7 @@ from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError, InputError
 from turngap.core.secrets import text_without_secrets
-from turngap.core.untrusted import harmless
+from turngap.core.untrusted import harmless, inert
 
 if TYPE_CHECKING:
     from turngap.agent.session import Assembly
@@ -235,7 +235,7 @@ def serve(
 def _write(entry: object) -> None:
     """Write an entry of the log to stderr, without secrets and in printable lines."""
     lines = text_without_secrets(str(entry)[:ENTRY_CHARS]).splitlines()
-    sys.stderr.write("".join(harmless(line) + "\n" for line in lines))
+    sys.stderr.write(inert("".join(harmless(line) + "\n" for line in lines)))
 
 
 class _ToLoguru(logging.Handler):

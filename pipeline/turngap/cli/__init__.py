@@ -188,7 +188,7 @@ def main() -> NoReturn:
             show_error(missing)
             sys.exit(missing.exit_code)
         # Python would exit with 1, which says "over budget" here. The traceback is for a report.
-        sys.stderr.write(text_without_secrets(traceback.format_exc()))
+        say(text_without_secrets(traceback.format_exc().rstrip()))
         show_error(TurngapError("internal", f"turngap itself failed: {type(e).__name__}: {e}"))
         sys.exit(ExitCode.AGENT_FAILED)
     sys.exit(ExitCode.PASS)

@@ -1,6 +1,5 @@
 """What the flags of several commands mean, and how all commands speak."""
 
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -10,7 +9,7 @@ import typer
 
 from turngap.core.errors import ExitCode, TurngapError
 from turngap.core.secrets import text_without_secrets, texts_without_secrets
-from turngap.core.untrusted import harmless
+from turngap.core.untrusted import harmless, inert, json_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,7 +45,7 @@ def say(text: str) -> None:
 
     They may quote what an agent said, which is not for the terminal to obey.
     """
-    sys.stderr.write("\n".join(map(harmless, text.split("\n"))) + "\n")
+    sys.stderr.write(inert("\n".join(map(harmless, text.split("\n")))) + "\n")
     sys.stderr.flush()
 
 
@@ -70,13 +69,13 @@ def telemetry_of(ctx: typer.Context, otlp: str | None) -> "Telemetry":
 
 def print_json(document: Any) -> None:
     """Write the document to stdout."""
-    print_text(json.dumps(document, indent=2, ensure_ascii=False))
+    print_text(json_text(document))
 
 
 def print_text(text: str) -> None:
-    """Lines on stdout, as they are."""
+    """Write lines to stdout; none of them is a command to a CI server."""
     try:
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(inert(text) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
         _write_to_nobody()

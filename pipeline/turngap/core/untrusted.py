@@ -27,6 +27,11 @@ MOST_TEXT = 10_000
 
 CUT = "…"
 
+# What begins a command to GitHub or Azure in the output of a step: `::` at a line's beginning, and
+# `##[` and `##vso[` anywhere in it.
+_COMMAND = re.compile(r"(?im)^[^\S\n]*:(?=:)|##(?=\[|vso\[)")
+_NOT_ASCII = re.compile(r"[^\n -~]")
+
 _SPACES = ("Cc", "Zl", "Zp", "Zs")
 # What XML 1.0 cannot hold, not even escaped (https://www.w3.org/TR/xml/#charsets).
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -53,9 +58,24 @@ def printable(text: str, most: int | None = None) -> str:
     return " ".join(harmless(text, len(text) if most is None else most).split())
 
 
+def inert(text: str) -> str:
+    """Part what a CI server would take for a command in the output of a step."""
+    return _COMMAND.sub(lambda found: f"{found[0]} ", text)
+
+
+def json_text(document: Any) -> str:
+    """Write JSON for people and programs: what is not printable, or begins a command, escaped."""
+    text = json.dumps(document, indent=2, ensure_ascii=False).replace("##", "#\\u0023")
+    return _NOT_ASCII.sub(_escaped, text)
+
+
 def xml_text(text: str) -> str:
     """Leave out the characters that no XML document can hold, as an SVG or JUnit file is one."""
     return _NOT_XML.sub("", text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1]
 
 
 def _harmless(character: str) -> str:

@@ -7,7 +7,7 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
-from turngap.core.untrusted import harmless, printable
+from turngap.core.untrusted import harmless, inert, printable
 from turngap.report.sections import Code, Figures, Folded, Item, Line, Lines, Report, Table
 
 # Whatever could start a tag, link, mention, table cell or emphasis, as in CommonMark and GFM.
@@ -29,7 +29,7 @@ def markdown(report: Report) -> str:
             blocks.append(_folded(section.title, found))
         elif found:
             blocks += [f"### {escaped(section.title)}", *found]
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    return inert("\n\n".join(block for block in blocks if block)) + "\n"
 
 
 def _item(item: Item) -> str:

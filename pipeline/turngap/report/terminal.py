@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from turngap.core.untrusted import printable, xml_text
+from turngap.core.untrusted import inert, printable, xml_text
 from turngap.report.looks import Style
 from turngap.report.sections import Cell, Column, Figures, Gauge, Item, Lines, Report, Table
 
@@ -78,7 +78,7 @@ def svg(name: str, blocks: Iterable[Text], width: int) -> str:
 
 def joined(lines: Iterable[Text]) -> Text:
     """Join the lines, without spaces at their ends, and add an empty line."""
-    lines = list(lines)
+    lines = [line if (safe := inert(line.plain)) == line.plain else Text(safe) for line in lines]
     for line in lines:
         line.rstrip()
     text = Text("\n", no_wrap=True, overflow="crop").join(lines)

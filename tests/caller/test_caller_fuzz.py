@@ -7,23 +7,25 @@ from pathlib import Path
 
 import fuzz_caller
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from test_conversation import ANSWER, QUICK, says
 
 from turngap.caller.conversation import Conversation, PlayedTurn
 from turngap.caller.dialects.pipecat import audio_frame, interruption_frame
 from turngap.caller.dialects.rtvi import rtvi
-from turngap.caller.said import Message
+from turngap.caller.hearing import Listener
+from turngap.caller.said import Marks, Message, Pong, ReplyText
 from turngap.core.budget import OUTCOMES
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError
+from turngap.core.events import AgentSpeech, ToolCall, TurnEnded, UserSpeech
 from turngap.core.frames import message_frame
-from turngap.core.results import Turn
+from turngap.core.results import OffsetRecord, Turn
 from turngap.play.turn_record import turn_record
 from turngap.scenario.library import load_scenarios, scenario_paths
 from turngap.store.documents import encode, parse_document
-from turngap.testing import LoopClock, in_virtual_time
+from turngap.testing import LoopClock, ManualClock, in_virtual_time
 from turngap.testing.agent import Script, converse
 from turngap.testing.dialects.pipecat import wav_file
 from turngap.testing.memory import End, line_to
@@ -35,7 +37,8 @@ ANYTHING = st.recursive(
     ),
     max_leaves=8,
 )
-INSTANTS = st.integers(-(10**10), 10**10) | st.sampled_from([2**62, -(2**62)])
+EDGES = [s * (2**bits + n) for s in (1, -1) for bits in (60, 61, 62, 63) for n in (-1, 0)]
+INSTANTS = st.integers(-(10**10), 10**10) | st.sampled_from(EDGES)
 MARKS = st.fixed_dictionaries(
     {
         "turngap": st.just("marks"),
@@ -78,6 +81,13 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.just(interruption_frame()),
     st.binary(max_size=60),
     st.text(max_size=20),
+)
+EDGE_MARKS = st.builds(
+    Marks,
+    st.sampled_from(EDGES[::2]),
+    st.dictionaries(st.sampled_from(["endpoint", "sent", "tts_first_audio", "x" * 100]), INSTANTS),
+    st.dictionaries(st.text(max_size=9), st.sampled_from(EDGES) | st.floats(), max_size=3),
+    calls=st.lists(st.builds(ToolCall, st.text(), st.dictionaries(st.text(), ANYTHING))),
 )
 QUESTIONS = load_scenarios(scenario_paths(fuzz_caller.SCENARIOS, ["quick-questions"]))[0]
 
@@ -130,6 +140,33 @@ def test_whatever_an_agent_sends_each_turn_has_an_outcome_and_can_be_stored(
         assert again.outcome == record.outcome
         assert sum(stage.ns for stage in again.stages) == (again.gap_ns or 0)
         assert all(math.isfinite(stage.ms) for stage in again.stages)
+
+
+@example(2**61 - 1, [Marks(1, {"sent": 1 - 2**61, "endpoint": 2**61 - 1})])
+@example(2**63 - 1, [Marks(1, {"sent": 1 - 2**63})])
+@given(st.sampled_from(EDGES), st.lists(EDGE_MARKS | st.builds(ReplyText, st.text()), max_size=6))
+def test_whatever_is_accepted_is_stored_and_read_back(
+    agent_ns: int, messages: list[Marks | ReplyText]
+) -> None:
+    try:
+        offset_ns = Pong(1, agent_ns).agent_ns - 7
+    except ValueError:
+        return
+    offset = OffsetRecord(offset_ns=offset_ns, bound_ns=0, n=1)
+    listener = Listener(ManualClock(), offset=offset, speech_gap_ms=300)
+    listener.feed(UserSpeech(1, 0, 10**9))
+    for message in messages:
+        listener.on_message(2 * 10**9, message)
+    listener.feed(AgentSpeech(2 * 10**9, 2 * 10**9))
+    (turn,) = listener.tracker.feed(TurnEnded(1, 4 * 10**9, "reply_done"))
+    events, notes = tuple(listener.events), listener.take_notes()
+    played = PlayedTurn(turn, (0, 5 * 10**9), (), None, (), events, notes)
+    record = turn_record(
+        QUESTIONS.scenario, played, repeat=1, phase_ms=0, file="", faults=(), budget_ms=None
+    )
+    assert not record.error
+    again = parse_document(encode(record), Turn, "memory")
+    assert again.model_dump(mode="json") == record.model_dump(mode="json")
 
 
 @given(st.integers(0, 2**32))

@@ -12,7 +12,15 @@ import numpy as np
 
 from turngap.core.audio import Pcm
 from turngap.core.events import ToolCall
-from turngap.core.untrusted import MOST_NAME, MOST_SENTENCE, finite, plain, text_of, whole
+from turngap.core.untrusted import (
+    MOST_NAME,
+    MOST_SENTENCE,
+    finite,
+    instant_ns,
+    plain,
+    text_of,
+    whole,
+)
 
 # From telephony to studio. Any other rate is a mistake, and would size the caller's buffers.
 RATES = range(8_000, 192_001)
@@ -141,7 +149,7 @@ class Marks:
         _set(
             self,
             agent_turn=whole(self.agent_turn),
-            marks=_named(self.marks, "mark", whole, left_out),
+            marks=_named(self.marks, "mark", instant_ns, left_out),
             counts=_named(self.counts, "count", finite, left_out),
             why=_sentence(self.why),
             error=_sentence(self.error),
@@ -159,7 +167,7 @@ class Pong:
     agent_ns: int
 
     def __post_init__(self) -> None:
-        _set(self, ping=whole(self.ping), agent_ns=whole(self.agent_ns))
+        _set(self, ping=whole(self.ping), agent_ns=instant_ns(self.agent_ns))
 
 
 @dataclass(frozen=True, slots=True)

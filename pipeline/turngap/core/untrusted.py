@@ -20,6 +20,9 @@ MOST_NAME = 100
 # One JSON message. It takes about 25 times as much memory when it is parsed into the smallest
 # values there are, and 20 ms.
 MOST_JSON = 2**20
+# Of an instant, in ns: a clock that counts from 1970 reaches it in 2043. Beside a clock that is as
+# far off, differences of two instants fit into 64 bits.
+MOST_INSTANT = 2**61
 # What a tool is called with: real arguments were seen to nest up to 5 deep.
 MOST_DEPTH = 16
 MOST_ITEMS = 1_000
@@ -107,7 +110,7 @@ def parse_json(text: str | bytes, most: int = MOST_JSON) -> Any:
 
 
 def whole(value: Any) -> int:
-    """Read a count or an instant; JSON writers without integers send 5.0.
+    """Read a count; JSON writers without integers send 5.0.
 
     Raises:
         ValueError: it is no whole number of 64 bits.
@@ -117,6 +120,17 @@ def whole(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63:
         raise ValueError(f"expected a 64-bit whole number, got {shown(value)}")
     return value
+
+
+def instant_ns(value: Any) -> int:
+    """Read an instant of another clock.
+
+    Raises:
+        ValueError: it is no whole number below `MOST_INSTANT`.
+    """
+    if abs(at_ns := whole(value)) >= MOST_INSTANT:
+        raise ValueError(f"expected an instant in ns, got {shown(value)}")
+    return at_ns
 
 
 def finite(value: Any) -> float:

@@ -5,9 +5,9 @@ import pytest
 
 from turngap.caller import intake
 from turngap.caller.hearing import OTHER_NOTES, Listener
-from turngap.caller.said import AudioChunk, Flush, Incoming, ReplyText
+from turngap.caller.said import AudioChunk, Flush, Incoming, Marks, ReplyText
 from turngap.core.errors import AgentError
-from turngap.core.events import TurnBroken, UserSpeech
+from turngap.core.events import ToolCall, TurnBroken, UserSpeech
 from turngap.core.results import OffsetRecord
 from turngap.testing import ManualClock
 
@@ -72,6 +72,15 @@ def test_rare_messages_have_limits_of_their_own(listener: Listener) -> None:
     most = intake.MOST_OF[Flush]
     assert take(listener, Flush(), most) == []
     assert take(listener, Flush(), 1)[0].why == f"it sent Flush more than {most} times in one turn"
+
+
+def test_long_reports_and_many_small_texts_have_limits_of_their_own(listener: Listener) -> None:
+    large = Marks(1, {}, calls=(ToolCall("look", {str(n): "x" * 900 for n in range(300)}),))
+    assert [b.why for b in take(listener, large, 500)] == [
+        "it sent reports of more than 524,288 characters in one turn"
+    ]
+    take(listener, ReplyText("w"), 50_000)
+    assert len(ascii(listener.events)) < 2**21
 
 
 def test_remarks_are_counted_and_so_many_kinds_kept(listener: Listener) -> None:

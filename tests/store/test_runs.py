@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -484,7 +485,7 @@ def test_a_run_that_cannot_be_locked_leaves_no_descriptor(tmp_path, monkeypatch)
 
 def test_a_turn_too_large_to_be_read_is_stored_without_its_events(tmp_path, monkeypatch):
     turn = make_turn()
-    monkeypatch.setattr("turngap.store.writer.MAX_TURN_BYTES", len(encode(turn)) + 1000)
+    monkeypatch.setattr("turngap.store.writer.MAX_EVENTS_BYTES", len(encode(turn)) + 1000)
     events = tuple({"event": "AgentText", "text": "and so on"} for _ in range(1000))
     (stored,) = read_run(written(tmp_path, [turn.model_copy(update={"events": events})])).turns
     assert stored.events == ()
@@ -504,6 +505,19 @@ def test_a_run_never_grows_larger_than_what_is_read(tmp_path, monkeypatch):
     writer.finish(make_record())
     assert len(read_run(writer.path).turns) == 2
     RunWriter.reopen(writer.path, make_record()).close()
+
+
+def test_reading_takes_memory_for_the_largest_turn_and_not_for_all_events(tmp_path):
+    events = tuple({"event": "AgentText", "at_ns": n * n, "text": f"w{n}"} for n in range(8_000))
+    path = written(tmp_path, [make_turn(turn=1 + n, events=events) for n in range(16)])
+    largest, size = len(encode(make_turn(events=events))), (path / "turns.jsonl").stat().st_size
+    tracemalloc.start()
+    run = read_run(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert size > 15 * largest
+    assert peak < 12 * largest
+    assert run.turns[15].instants("AgentText")[-1] == 7_999**2
 
 
 def test_lines_are_bounded_when_they_are_read(tmp_path, monkeypatch):

@@ -27,6 +27,9 @@ MOST_RATES = 8
 MOST_MESSAGES = 50_000
 # Characters of one turn's transcript and reply together: people say 15 a second.
 MOST_CHARACTERS = 200_000
+# What else one turn's reports say, in the characters of Python's ASCII: thirty steps with tools,
+# told anew after each, are 300,000.
+MOST_REPORTED = 2**19
 # Messages of one turn that are rare: a reply has one of each, an attempt that was withdrawn too.
 MOST_OF = {
     said.Flush: 200,
@@ -35,6 +38,7 @@ MOST_OF = {
     said.Transcript: 1_000,
     said.Marks: 500,
     said.Fault: 100,
+    said.ReplyText: 10_000,
     said.Unreadable: 1_000,
 }
 # Different remarks on one turn; there is no end to what can be wrong.
@@ -82,7 +86,7 @@ class Intake:
 
     def begin_turn(self) -> None:
         self._of: dict[type, int] = {}
-        self._in_turn = self._characters = 0
+        self._in_turn = self._characters = self._reported = 0
 
     def refuses(self, incoming: said.Incoming, waiting_bytes: int) -> str | None:
         """Count a message; return why it is left out, or None. `waiting_bytes`: unplayed audio."""
@@ -101,6 +105,10 @@ class Intake:
             self._characters += len(incoming.text)
             if self._characters > MOST_CHARACTERS:
                 return f"it sent more than {MOST_CHARACTERS:,} characters of text in one turn"
+        elif isinstance(incoming, said.Marks | said.Fault):
+            self._reported += len(ascii(incoming))
+            if self._reported > MOST_REPORTED:
+                return f"it sent reports of more than {MOST_REPORTED:,} characters in one turn"
         return None
 
     def is_over(self) -> str | None:

@@ -16,6 +16,7 @@ from turngap.core.stored import (
     Document,
     Events,
     Notes,
+    PackedEvents,
     Said,
     Settings,
     Stored,
@@ -186,7 +187,7 @@ class Turn(Document):
     transcribed: AnswerRecord | None = None
     judged: JudgeRecord | None = None
     left_out: str | None = None
-    events: Events = ()
+    events: Events = PackedEvents()
 
     @property
     def key(self) -> TurnKey:

@@ -1,6 +1,9 @@
 """The base of stored documents, and types of their fields, from which secrets are removed."""
 
+import json
+import zlib
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
@@ -26,7 +29,34 @@ Header = Annotated[
 ]
 Said = Annotated[str, AfterValidator(text_without_secrets), PlainSerializer(text_without_secrets)]
 Counts = Annotated[dict[str, float], AfterValidator(texts_without_secrets)]
-Events = Annotated[tuple[dict[str, Any], ...], AfterValidator(texts_without_secrets)]
+
+
+class PackedEvents(Sequence[dict[str, Any]]):
+    """Events as compressed JSON: unpacked they are most of a turn, and few commands read them."""
+
+    def __init__(self, events: Iterable[dict[str, Any]] = ()) -> None:
+        kept = texts_without_secrets(list(events))
+        self._count, self._packed = len(kept), zlib.compress(json.dumps(kept).encode(), 1)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        return json.loads(zlib.decompress(self._packed))[index]
+
+    def __iter__(self) -> Any:
+        return iter(self[:])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self[:] == list(other)
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return repr(self[:])
+
+
+Events = Annotated[Sequence[dict[str, Any]], AfterValidator(PackedEvents), PlainSerializer(list)]
 
 Label = Annotated[
     str,

@@ -22,7 +22,7 @@ from turngap.load.schedule import Step
 from turngap.load.search import Search
 from turngap.load.steps import pooled_at_once
 from turngap.scenario.library import content_hashes
-from turngap.store.documents import MAX_RUN_BYTES, encode, write_document, writing
+from turngap.store.documents import MAX_LOAD_BYTES, encode, write_document, writing
 from turngap.store.folders import TURNS_FILE, new_folder, utc_now
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.writer import Lines
@@ -112,7 +112,7 @@ class LoadWriter:
         if not turns:
             return
         lines = b"".join(map(encode, turns))
-        if self._turns.size + len(lines) > MAX_RUN_BYTES:
+        if self._turns.size + len(lines) > MAX_LOAD_BYTES:
             raise InputError(
                 "load.too_large",
                 f"{self.path}: with more turns {TURNS_FILE} could not be read any more",

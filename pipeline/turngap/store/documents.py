@@ -24,9 +24,14 @@ DEFAULT_ROOT = Path("runs")
 # A baseline or comparison has a few hundred bytes a turn, and a line of a run 7 kB. In memory JSON
 # takes up to twenty times as much while it is read.
 MAX_DOCUMENT_BYTES = 32 * 2**20
-# `turns.jsonl`, whose lines are read one by one: 500,000 turns. Beyond it nothing is written.
-MAX_TURN_BYTES = MAX_DOCUMENT_BYTES
-MAX_RUN_BYTES = 4 * 2**30
+# `turns.jsonl`, whose lines are read one by one: 18,000 turns, two days of talk. Read back they
+# take about as much memory, and at worst twenty times that. Beyond it nothing is written.
+MAX_TURN_BYTES = 4 * 2**20
+MAX_RUN_BYTES = 128 * 2**20
+# Of a load test, whose turns have no events and are never held all at once: half a million.
+MAX_LOAD_BYTES = 2**30
+# A turn without its events stays below this, whatever an agent sends (`turngap.caller.intake`).
+MAX_EVENTS_BYTES = 2**20
 
 # Why nothing can be written, and what helps.
 _HINTS = {
@@ -85,21 +90,21 @@ def parse_document(raw: bytes, record_type: type[Record], where: str, *, hint: s
         raise _damaged(where, f"{at}: {problem['msg']}", hint) from e
 
 
-def read_lines(file: Path) -> Iterator[bytes]:
+def read_lines(file: Path, most: int = MAX_RUN_BYTES) -> Iterator[bytes]:
     """Yield the lines of `turns.jsonl` with their ends; the last one may have none (`cut_off`).
 
     Raises:
-        InputError: it cannot be read, or is larger than what a `RunWriter` writes.
+        InputError: it cannot be read, or is larger than `most`, or a line than `MAX_TURN_BYTES`.
     """
     size = 0
     try:
         with os.fdopen(open_regular(file, below=file.parent), "rb") as opened:
             while line := opened.readline(MAX_TURN_BYTES + 1):
                 size += len(line)
-                if len(line) > MAX_TURN_BYTES or size > MAX_RUN_BYTES:
+                if len(line) > MAX_TURN_BYTES or size > most:
                     what = f"a line is larger than {MAX_TURN_BYTES / 2**20:g} MiB"
-                    if size > MAX_RUN_BYTES:
-                        what = f"it is larger than {MAX_RUN_BYTES / 2**20:g} MiB"
+                    if size > most:
+                        what = f"it is larger than {most / 2**20:g} MiB"
                     raise unreadable(file, "document", what)
                 yield line
     except OSError as e:

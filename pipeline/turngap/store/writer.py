@@ -21,6 +21,7 @@ from turngap.core.errors import InputError
 from turngap.core.results import Turn
 from turngap.core.run_record import RunRecord
 from turngap.store.documents import (
+    MAX_EVENTS_BYTES,
     MAX_RUN_BYTES,
     MAX_TURN_BYTES,
     cut_off,
@@ -180,7 +181,7 @@ class RunWriter:
             InputError: it cannot be written, and is not stored.
         """
         line = encode(turn)
-        if len(line) > MAX_TURN_BYTES:
+        if len(line) > MAX_EVENTS_BYTES:
             note = {f"its {len(turn.events)} events are not stored: over {len(line)} bytes": 1}
             update = {"events": (), "notes": {**turn.notes, **note}}
             line = encode(turn.model_copy(update=update))

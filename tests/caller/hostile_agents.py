@@ -383,7 +383,7 @@ ALL = [
     Hostile("a very long text", says_first("bot-llm-text", {"text": "x" * 900_000})),
     Hostile("a text that is a list", says_first("bot-llm-text", {"text": []}), note="a list"),
     Hostile(
-        "texts without end", says_first("bot-llm-text", {"text": "x"}, MANY + 9), "error", "50,000"
+        "texts without end", says_first("bot-llm-text", {"text": "x"}, MANY + 9), "error", "10,000"
     ),
     Hostile(
         "a library", says_first("bot-llm-text", {"text": "x" * 10_000}, 25), "error", "characters"

@@ -1,6 +1,6 @@
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, get_args, get_type_hints
 
@@ -45,7 +45,7 @@ def _of_type(annotation: Any) -> st.SearchStrategy[Any]:
     if annotation is str:  # a lone surrogate is not text that UTF-8 can hold
         return st.text(st.characters(exclude_categories=["Cs"]))
     arguments = get_args(annotation)
-    if getattr(annotation, "__origin__", None) is tuple:
+    if getattr(annotation, "__origin__", None) in (tuple, Sequence):
         return st.lists(_of_type(arguments[0]), max_size=2).map(tuple)
     if getattr(annotation, "__origin__", None) in (dict, Mapping):
         return st.dictionaries(_of_type(str), _of_type(arguments[1]), max_size=2)

@@ -101,7 +101,7 @@ def read_bytes(
     """
     try:
         with os.fdopen(open_regular(file, below=below), "rb") as opened:
-            raw = opened.read(most + 1)
+            raw = opened.read(min(os.fstat(opened.fileno()).st_size, most) + 1)
     except OSError as e:
         raise unreadable(file, what, e.strerror or str(e), hint) from e
     if len(raw) > most:

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 from commandline import only_run, turngap_here, turns_on_disk
-from hostile_agents import ALL, GAP_MS, Hostile
+from hostile_agents import ALL, GAP_MS, Bot, Hostile
 from virtual_agents import VirtualAgents
 
+from turngap.core.secrets import remember_arguments
 from turngap.core.stages import AGENT_MARKS
-from turngap.report.run import render
+from turngap.report.markdown import markdown
+from turngap.report.run import render, run_report
 from turngap.store.runs import read_run
 
 Capsys = pytest.CaptureFixture[str]
@@ -55,3 +57,55 @@ def the_run_can_be_read(folder: Path, hostile: Hostile) -> None:
         # The first sample may be in the reply's second message, 5 ms later.
         assert turn.gap_ms == pytest.approx(GAP_MS, abs=6)
         assert explained == hostile.stages
+
+
+# Plain words, of which nothing but where the user put them says that they are secret.
+WORDS = [
+    *("marble-statue", "granite-pillar", "swordfish-mackerel", "pass-word-user"),
+    *("violet-umbrella", "olive-branch/seven", "turquoise-lantern", "crimson-kettle"),
+]
+
+
+async def echoes(bot: Bot) -> None:
+    """Repeat the words wherever an agent may say anything, and hang up with them."""
+    echo, one = " ".join(WORDS), dict.fromkeys(WORDS, 1)
+    for kind in ("user-transcription", "bot-llm-text", "error"):
+        await bot.says(kind, {"text": echo, "error": echo, "final": True})
+    instants = dict.fromkeys(WORDS, bot.now_ns)
+    calls = [{"name": word, "arguments": {word: {word: [word]}}, "error": word} for word in WORDS]
+    told = {"counts": one, "calls": calls, "why": echo, "error": echo, "no_reply": echo}
+    await bot.answers(**told, marks=instants | {"endpoint": bot.now_ns, "sent": bot.now_ns})
+    await bot.says(echo, one)
+    raise ConnectionError(echo)
+
+
+def test_an_agent_that_echoes_what_it_was_given_plants_none_of_it(
+    tmp_path: Path,
+    capsys: Capsys,
+    monkeypatch: pytest.MonkeyPatch,
+    virtual_agents: VirtualAgents,
+) -> None:
+    monkeypatch.setenv("SHOP_A", WORDS[0])
+    monkeypatch.setenv("SHOP_B", WORDS[5])
+    host = f"me:{WORDS[3]}@in-memory/?token={WORDS[2]}&room=${{SHOP_B}}&x="
+    course = Hostile("echo", echoes).course
+    headers = (
+        "X-Shop: ${SHOP_A}",
+        f"Cookie: a={WORDS[1]}; b=1",
+        f"Authorization: Bearer {WORDS[4]}",
+    )
+    given = [part for header in headers for part in ("--header", header)]
+    remember_arguments(["bot", "--api-key", WORDS[6], f"--password={WORDS[7]}"])
+    url = virtual_agents.url_of(course, host)
+    told = ("replay", "quick-questions", "--calibration", "0", "--agent", url, *given, "--json")
+    shown = [turngap_here(capsys, *told, "--out", tmp_path / "runs")]
+    run = only_run(tmp_path / "runs")
+    assert len(read_run(run).turns) == 3
+    for form in (("--json",), ("--csv", "t.csv"), ("--junit", "t.xml"), ("--svg", "t.svg")):
+        file = [tmp_path / name if "." in name else name for name in form]
+        shown.append(turngap_here(capsys, "report", run, *file))
+    files = [path.read_text("utf-8", "replace") for path in tmp_path.rglob("*") if path.is_file()]
+    everything = "\n".join((*(done.out + done.err for done in shown), *files))
+    everything += markdown(run_report(read_run(run), with_turns=True))
+    assert [word for word in WORDS if word in everything] == []
+    assert everything.count("(removed)") > 100

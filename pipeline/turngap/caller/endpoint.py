@@ -21,9 +21,9 @@ from turngap.caller.opening import Request, check_url, knock
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
 from turngap.core.secrets import (
-    REMOVED,
     header_without_secret,
     remember,
+    remember_arguments,
     text_without_secrets,
 )
 
@@ -130,9 +130,7 @@ class Endpoint:
         for name, value in self.variables().items():
             if f"${{{name}}}" not in host:
                 remember(value)
-        for header in self.headers:
-            if header_without_secret(header).endswith(REMOVED):
-                remember(header.split()[-1])
+        remember_arguments((self.url, *self.headers))
 
     def _key(self) -> Key | None:
         """Return how the public service that the URL names wants its key; None elsewhere."""

@@ -34,7 +34,7 @@ from turngap.cli import (
 from turngap.cli.commands import Command, Group
 from turngap.cli.shared import say, show_error
 from turngap.core.errors import ExitCode, TurngapError
-from turngap.core.secrets import remember_secrets, text_without_secrets
+from turngap.core.secrets import remember_arguments, remember_secrets, text_without_secrets
 from turngap.weights import told_by
 
 app = typer.Typer(
@@ -175,6 +175,7 @@ def main() -> NoReturn:
     """Run the command line; a `TurngapError` becomes a line and its exit code."""
     treat_hangups_as_interrupts()
     remember_secrets(os.environ)
+    remember_arguments(sys.argv[1:])
     told_by(say)
     try:
         app(prog_name="turngap")

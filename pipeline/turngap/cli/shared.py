@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from turngap.core.errors import ExitCode, TurngapError
-from turngap.core.secrets import text_without_secrets, texts_without_secrets
+from turngap.core.secrets import text_without_secrets, texts_without_secrets, without_known_secrets
 from turngap.core.untrusted import harmless, inert, json_text
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def say(text: str) -> None:
 
     They may quote what an agent said, which is not for the terminal to obey.
     """
-    sys.stderr.write(inert("\n".join(map(harmless, text.split("\n")))) + "\n")
+    lines = map(harmless, without_known_secrets(text).split("\n"))
+    sys.stderr.write(inert("\n".join(lines)) + "\n")
     sys.stderr.flush()
 
 
@@ -75,7 +76,7 @@ def print_json(document: Any) -> None:
 def print_text(text: str) -> None:
     """Write lines to stdout; none of them is a command to a CI server."""
     try:
-        sys.stdout.write(inert(text) + "\n")
+        sys.stdout.write(inert(without_known_secrets(text)) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
         _write_to_nobody()

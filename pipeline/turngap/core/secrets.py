@@ -5,8 +5,10 @@ parameter of a URL. It is remembered, as is what `${NAME}` stood for, and remove
 from then on. `${NAME}` itself gives nothing away and stays.
 """
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, cast
 from urllib.parse import quote, unquote_plus
@@ -18,6 +20,8 @@ _WORDS = {
     *("apikey", "auth", "authorization", "bearer", "cookie", "credential", "credentials", "jwt"),
     *("passphrase", "passwd", "password", "pwd", "secret", "secrets", "signature"),
 }
+# Of the header `Authorization`, before its secret.
+_SCHEMES = {"bearer", "digest", "negotiate"}
 _MAYBE = {"key", "keys", "token"}
 # Alone these are names of much else, but not in a URL's query.
 _IN_URLS = {"key", "sig", "policy", "expires"}
@@ -49,17 +53,18 @@ _known: set[str] = set()
 def remember(secret: str) -> None:
     """Remove this value from every text from now on; a shorter one would be found in words."""
     if len(secret) >= 6 and REMOVED not in secret:
-        _known.update((secret, quote(secret, safe="")))
+        _known.update((secret, quote(secret, safe=""), json.dumps(secret)[1:-1]))
 
 
-def remember_arguments(command: Sequence[str]) -> None:
-    """Remember what a command's flags, headers and URLs give to a secret's name."""
-    for before, word in pairwise(("", *command)):
-        name, equals, value = word.partition("=")
-        name, value = (name, value) if equals else (before, word)
-        if not (equals == "" and before[:1] != "-") and _is_secret(name, value):
-            remember(value)
-        text_without_secrets(word, learn=True)
+def remember_arguments(words: Sequence[str]) -> None:
+    """Remember what a user's flags, headers and URLs give to a secret's name, plain words too."""
+    for before, word in pairwise(("", *words)):
+        given = [(before, word)] if before[:1] == "-" else []
+        for name, value in (*given, *(word.partition(sign)[::2] for sign in "=:")):
+            last = name.rpartition(".")[2]
+            if re.fullmatch(r"[\w-]+", last) and _is_secret(last, value.strip()):
+                _remember_given(value)
+        text_without_secrets(word, learn=_remember_given)
 
 
 def remember_secrets(settings: Mapping[str, Any]) -> None:
@@ -74,9 +79,13 @@ def without_known_secrets(text: str) -> str:
     return text
 
 
-def text_without_secrets(text: str, *, learn: bool = False) -> str:
-    """Remove remembered values, and what a text, a command or a URL gives to a secret's name."""
-    text = _URL.sub(_clean_url, without_known_secrets(text))
+def text_without_secrets(text: str, *, learn: Callable[[str], None] | None = None) -> str:
+    """Remove remembered values, and what a text, a command or a URL gives to a secret's name.
+
+    `learn` takes what was given; what a URL held is remembered without it, unless it may be a word.
+    """
+    clean_url = partial(_clean_url, learn=learn or _remember)
+    text = _URL.sub(clean_url, without_known_secrets(text))
     pieces: list[str] = []
     end = 0
     for named in _NAME.finditer(text):
@@ -89,7 +98,7 @@ def text_without_secrets(text: str, *, learn: bool = False) -> str:
         placeholder = value and sign == " " and value[0].isalpha() and value[0].isupper()
         if value and _is_secret(name, value["given"]) and not placeholder:
             if learn:
-                _remember(value["given"])
+                learn(value["given"])
             pieces += (text[end : value.start("given")], REMOVED)
             end = value.end("given")
     return _PLACE.sub(REMOVED, "".join((*pieces, text[end:])))
@@ -127,7 +136,11 @@ def _masked(name: str, value: Any, *, by_name: bool) -> Any:
         names = [str(item) if len(items) == 2 or str(item)[:1] == "-" else "" for item in items]
         before = zip(["", *names], items, strict=False)
         return type(items)(_masked(flag, item, by_name=by_name) for flag, item in before)
-    return text_without_secrets(value, learn=by_name) if isinstance(value, str) else value
+    return (
+        text_without_secrets(value, learn=_remember if by_name else None)
+        if isinstance(value, str)
+        else value
+    )
 
 
 def _remember(value: Any) -> None:
@@ -142,6 +155,15 @@ def _remember(value: Any) -> None:
             remember(word)
 
 
+def _remember_given(value: str) -> None:
+    """Remember each part of a secret of the user's own, as a cookie has several."""
+    remember(value.strip())
+    for word in re.split(r"[\s;,&]+", value):
+        for part in (word, word.partition("=")[2]):
+            if "${" not in part and part.lower() not in _SCHEMES:
+                remember(part)
+
+
 def _is_secret(name: str, value: Any) -> bool:
     """Tell by the name, of which the words may be in snake_case, kebab-case or camelCase."""
     words = re.findall(r"[a-z]+", re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower())
@@ -152,16 +174,16 @@ def _is_secret(name: str, value: Any) -> bool:
     return bool(_WORDS & {*words}) or (not number and (ends or bool(_MAYBE & {*words})))
 
 
-def _clean_url(found: re.Match[str]) -> str:
+def _clean_url(found: re.Match[str], learn: Callable[[str], None]) -> str:
     """Remove the user and the secret parameters."""
     if user := _USER.search(found[0]):
-        _remember(unquote_plus(user[0][:-1].rpartition(":")[2]))
-    return _PARAMETER.sub(_clean_parameter, _USER.sub("", found[0]))
+        learn(unquote_plus(user[0][:-1].rpartition(":")[2]))
+    return _PARAMETER.sub(partial(_clean_parameter, learn=learn), _USER.sub("", found[0]))
 
 
-def _clean_parameter(found: re.Match[str]) -> str:
+def _clean_parameter(found: re.Match[str], learn: Callable[[str], None]) -> str:
     name, value = map(unquote_plus, found.groups())
     if _NONE.fullmatch(value) or not (name.lower() in _IN_URLS or _is_secret(name, value)):
         return found[0]
-    _remember(value)
+    learn(value)
     return f"{found[1]}={REMOVED}"

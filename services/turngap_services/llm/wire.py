@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from turngap.core.errors import AgentError
+from turngap.core.secrets import remember
 from turngap.core.thoughts import ends_within_thought
 from turngap_services.loading import Loaded
 
 
 def bearer(key: str | None) -> dict[str, str]:
     """Return the header that carries a key in OpenAI's protocol."""
+    remember(key or "")
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 

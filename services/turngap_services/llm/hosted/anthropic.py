@@ -6,6 +6,7 @@ from typing import Any
 from anthropic import AsyncAnthropic
 from pipecat.services.anthropic.llm import AnthropicLLMService
 
+from turngap.core.secrets import remember
 from turngap_services.llm.hosted import AnthropicSettings
 from turngap_services.llm.once import WholeReply
 from turngap_services.llm.wire import Asking, check_model, connection_headers
@@ -30,6 +31,7 @@ class _Anthropic(AnthropicLLMService):
 
 def checked(settings: AnthropicSettings) -> None:
     """Check the key and the model; raises AgentError as `check_model` does."""
+    remember(os.environ.get(settings.key, ""))
     headers = {"x-api-key": os.environ.get(settings.key, ""), "anthropic-version": _VERSION}
     # Anthropic's clients add the version to the path themselves.
     asking = Asking(headers, settings.timeout_s, key_env=settings.key, base_url="http://HOST:PORT")

@@ -66,13 +66,20 @@ WORDS = [
 ]
 
 
+OTHERS = [f"Pl4nted{n}qZ7wK1vB9" for n in range(5)]  # which their names tell
+FORMS = "password={} Bearer {} https://x.example/#access_token={} {{'api_key': '{}'}}"
+
+
 async def echoes(bot: Bot) -> None:
     """Repeat the words wherever an agent may say anything, and hang up with them."""
-    echo, one = " ".join(WORDS), dict.fromkeys(WORDS, 1)
+    echo, one = f"{' '.join(WORDS)} {FORMS.format(*OTHERS)}", dict.fromkeys(WORDS, 1)
     for kind in ("user-transcription", "bot-llm-text", "error"):
         await bot.says(kind, {"text": echo, "error": echo, "final": True})
     instants = dict.fromkeys(WORDS, bot.now_ns)
-    calls = [{"name": word, "arguments": {word: {word: [word]}}, "error": word} for word in WORDS]
+    calls = [
+        {"name": word, "arguments": {word: [word], "password": OTHERS[4]}, "error": word}
+        for word in WORDS
+    ]
     told = {"counts": one, "calls": calls, "why": echo, "error": echo, "no_reply": echo}
     await bot.answers(**told, marks=instants | {"endpoint": bot.now_ns, "sent": bot.now_ns})
     await bot.says(echo, one)
@@ -106,6 +113,7 @@ def test_an_agent_that_echoes_what_it_was_given_plants_none_of_it(
         shown.append(turngap_here(capsys, "report", run, *file))
     files = [path.read_text("utf-8", "replace") for path in tmp_path.rglob("*") if path.is_file()]
     everything = "\n".join((*(done.out + done.err for done in shown), *files))
-    everything += markdown(run_report(read_run(run), with_turns=True))
-    assert [word for word in WORDS if word in everything] == []
+    again = read_run(run)
+    everything += markdown(run_report(again, with_turns=True)) + repr(again) + again._repr_html_()
+    assert [word for word in WORDS + OTHERS if word in everything] == []
     assert everything.count("(removed)") > 100

@@ -68,12 +68,6 @@ def test_a_turn_is_broken_once_for_each_reason(listener: Listener) -> None:
     assert listener.take_notes() == {"it sent Flush more than 200 times in one turn": 500}
 
 
-def test_rare_messages_have_limits_of_their_own(listener: Listener) -> None:
-    most = intake.MOST_OF[Flush]
-    assert take(listener, Flush(), most) == []
-    assert take(listener, Flush(), 1)[0].why == f"it sent Flush more than {most} times in one turn"
-
-
 def test_long_reports_and_many_small_texts_have_limits_of_their_own(listener: Listener) -> None:
     large = Marks(1, {}, calls=(ToolCall("look", {str(n): "x" * 900 for n in range(300)}),))
     assert [b.why for b in take(listener, large, 500)] == [

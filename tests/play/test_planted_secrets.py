@@ -1,25 +1,10 @@
 """Runs made with 37 secrets wherever a user or an agent may put one: none is stored or shown."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from commandline import turngap_here
-
-from turngap.core.results import Turn
-from turngap.play.plan import PlayPlan
-from turngap.play.run import RunInProgress
-from turngap.play.target import AgentChoice, Target
-from turngap.report.console import turn_block
-from turngap.report.json import run_json
-from turngap.report.markdown import markdown
-from turngap.report.run import run_report, summary_block, write_html
-from turngap.scenario.library import library_dir, load_scenarios, scenario_paths
-from turngap.store.runs import Run
-from turngap.testing import LoopClock, in_virtual_time
-from turngap.testing.agent import Reply, Script
-from turngap.testing.memory import line_to
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -105,47 +90,3 @@ def test_a_stack_that_fails_keeps_its_secrets(
     assert len(plant.all) == 23
     for text in (stored, done.out, done.err):
         assert plant.found_in(text) == []
-
-
-def test_an_agent_that_repeats_its_secrets_gives_none_away(tmp_path: Path) -> None:
-    plant = Planted()
-    forms: list[Callable[[], str]] = [
-        lambda: f"error: password={plant()}",
-        lambda: f"Bearer {plant()}",
-        lambda: f"https://x.example/#access_token={plant()}",
-        lambda: f'{{"api_key": "{plant()}"}}',
-    ]
-    in_url = {name: plant() for name in ("password", "token", "signature", "sig", "api_key")}
-    url = f"ws://me:{plant()}@127.0.0.1:9/ws?{'&'.join(f'{k}={v}' for k, v in in_url.items())}"
-    said = "; ".join(form() for form in forms)
-    echo = f"max_tokens 200, first_token_ms 120; {said}; {' '.join(in_url.values())}"
-    scenarios = load_scenarios(scenario_paths(library_dir(), ["quick-questions"]))
-    target = Target(AgentChoice(url), library_dir(), None)
-    settings = {"argv": ["--password", plant()], "key": "coffee", "url": f"wss://h/?jwt={plant()}"}
-    run = RunInProgress(PlayPlan(scenarios=scenarios, out=tmp_path), target, "x", settings=settings)
-
-    async def converse() -> None:
-        clock = LoopClock()
-        async with line_to(Script(replies=(Reply(speech_ms=40, text=echo),))) as line:
-            await run.play_over(line, clock, scenarios[0], watch=clock)
-
-    in_virtual_time(converse())
-    noted, argument = plant(), plant()
-    with_more = {
-        "notes": {f"unknown message: password={noted}": 1},
-        "calls": [{"name": "log_in", "arguments": {"password": argument}}],
-    }
-    run.turns[0] = Turn.model_validate(run.turns[0].model_dump() | with_more)
-    done = run.finish(f"the agent closed the line: 1008 {echo}; {settings['argv']}")
-    write_html(done)
-    shown = [json.dumps(run_json(done)), repr(done), done._repr_html_(), str(done.rows())]
-    shown += [str(turn_block(turn, 100)) for turn in done.turns]
-    shown.append(str(summary_block(done, 100)))
-    shown.append(markdown(run_report(done, with_turns=True)))
-    again = Run.load(done.path)
-    stored = everything_below(tmp_path)
-    for text in (*shown, json.dumps(run_json(again)), stored):
-        assert plant.found_in(text) == []
-    assert "max_tokens 200, first_token_ms 120" in again.turns[0].reply
-    assert again.record.settings["key"] == "coffee"
-    assert len(plant.all) == 14

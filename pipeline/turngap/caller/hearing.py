@@ -130,11 +130,6 @@ class Listener:
                 self.faults.append(text)
                 if not refuses:
                     self.feed(AgentFault(now_ns, text))
-            case _:
-                self._hear(now_ns, incoming)
-
-    def _hear(self, now_ns: int, incoming: said.Incoming) -> None:
-        match incoming:
             case said.AudioChunk(pcm, rate, wav, left_out):
                 if wav:
                     self.note(WAV_HEADERS)

@@ -4,6 +4,7 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
@@ -52,9 +53,6 @@ class PackedEvents(Sequence[dict[str, Any]]):
 
     __hash__ = None
 
-    def __repr__(self) -> str:
-        return repr(self[:])
-
 
 Events = Annotated[Sequence[dict[str, Any]], AfterValidator(PackedEvents), PlainSerializer(list)]
 
@@ -74,16 +72,7 @@ def _notes(notes: dict[str, int]) -> dict[str, int]:
 
 
 def _calls(calls: tuple[ToolCall, ...] | None) -> tuple[ToolCall, ...] | None:
-    return calls and tuple(
-        ToolCall(
-            text_without_secrets(call.name),
-            without_secrets(call.arguments),
-            call.ms,
-            call.result and text_without_secrets(call.result),
-            call.error and text_without_secrets(call.error),
-        )
-        for call in calls
-    )
+    return calls and tuple(ToolCall(**texts_without_secrets(asdict(call))) for call in calls)
 
 
 # What was odd about what an agent sent, and how often.

@@ -9,7 +9,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any, cast
 
@@ -69,16 +69,13 @@ def inert(text: str) -> str:
 def json_text(document: Any) -> str:
     """Write JSON for people and programs: what is not printable, or begins a command, escaped."""
     text = json.dumps(document, indent=2, ensure_ascii=False).replace("##", "#\\u0023")
-    return _NOT_ASCII.sub(_escaped, text)
+    escaped = {c: json.dumps(c)[1:-1] for c in {*_NOT_ASCII.findall(text)} if not c.isprintable()}
+    return text.translate(str.maketrans(escaped))
 
 
 def xml_text(text: str) -> str:
     """Leave out the characters that no XML document can hold, as an SVG or JUnit file is one."""
     return _NOT_XML.sub("", text)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1]
 
 
 def _harmless(character: str) -> str:
@@ -109,28 +106,17 @@ def parse_json(text: str | bytes, most: int = MOST_JSON) -> Any:
         raise ValueError("JSON that is nested too deep") from e
 
 
-def whole(value: Any) -> int:
-    """Read a count; JSON writers without integers send 5.0.
+def whole(value: Any, most: int = 2**63) -> int:
+    """Read a count, or an instant below `MOST_INSTANT`; JSON writers without integers send 5.0.
 
     Raises:
-        ValueError: it is no whole number of 64 bits.
+        ValueError: it is no whole number, or as large as `most`.
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63:
-        raise ValueError(f"expected a 64-bit whole number, got {shown(value)}")
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= most:
+        raise ValueError(f"expected a {most.bit_length()}-bit whole number, got {shown(value)}")
     return value
-
-
-def instant_ns(value: Any) -> int:
-    """Read an instant of another clock.
-
-    Raises:
-        ValueError: it is no whole number below `MOST_INSTANT`.
-    """
-    if abs(at_ns := whole(value)) >= MOST_INSTANT:
-        raise ValueError(f"expected an instant in ns, got {shown(value)}")
-    return at_ns
 
 
 def finite(value: Any) -> float:
@@ -167,58 +153,36 @@ def plain(value: Any) -> tuple[Any, int]:
         beyond 64 bits are None, texts are `harmless`, and what is deeper than `MOST_DEPTH` or
         comes after `MOST_ITEMS` values is left out.
     """
-    copier = _Copier()
-    return copier.copy(value, MOST_DEPTH), copier.changed
+    left, changed = MOST_ITEMS, 0
 
-
-class _Copier:
-    """Copies one JSON value; counts what it had to change."""
-
-    def __init__(self) -> None:
-        self.changed = 0
-        self._left = MOST_ITEMS
-
-    def copy(self, value: Any, depth: int) -> Any:
-        self._left -= 1
-        if isinstance(value, str):
-            return self._text(value, MOST_TEXT)
-        if value is None or isinstance(value, bool):
-            return value
-        if isinstance(value, int | float):
-            return value if abs(value) < 2**63 else self._none()
-        if depth == 0:
-            return self._none()
-        if isinstance(value, Mapping):
-            return self._mapping(cast("Mapping[Any, Any]", value), depth)
-        if isinstance(value, list | tuple):
-            return self._list(cast("Sequence[Any]", value), depth)
-        return self._none()
-
-    def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, item in value.items():
-            if self._left <= 0:
-                self.changed += 1
-                break
-            found[self._text(str(key), MOST_NAME)] = self.copy(item, depth - 1)
-        return found
-
-    def _list(self, value: Sequence[Any], depth: int) -> list[Any]:
-        found: list[Any] = []
-        for item in value:
-            if self._left <= 0:
-                self.changed += 1
-                break
-            found.append(self.copy(item, depth - 1))
-        return found
-
-    def _text(self, text: str, most: int) -> str:
-        kept = harmless(text, most)
-        self.changed += kept != text
+    def text(raw: str, most: int) -> str:
+        nonlocal changed
+        kept = harmless(raw, most)
+        changed += kept != raw
         return kept
 
-    def _none(self) -> None:
-        self.changed += 1
+    def copy(value: Any, depth: int) -> Any:
+        nonlocal left, changed
+        left -= 1
+        if isinstance(value, str):
+            return text(value, MOST_TEXT)
+        number = isinstance(value, int | float) and abs(value) < 2**63
+        if value is None or isinstance(value, bool) or number:
+            return value
+        kept: list[tuple[Any, Any]] = []
+        if not depth or not isinstance(value, Mapping | list | tuple):
+            changed += 1
+            return None
+        named = isinstance(value, Mapping)
+        inner = cast("Mapping[Any, Any]", value).items() if named else enumerate(value)
+        for key, item in inner:
+            if left <= 0:
+                changed += 1
+                break
+            kept.append((text(str(key), MOST_NAME) if named else key, copy(item, depth - 1)))
+        return dict(kept) if named else [item for _, item in kept]
+
+    return copy(value, MOST_DEPTH), changed
 
 
 def shown(value: Any, most: int = 40) -> str:

@@ -7,10 +7,10 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from turngap.caller.line import LINE_LOST
 from turngap.children import PARENT_HOLDS_STDIN
@@ -117,8 +117,8 @@ def _clean(log: Path) -> None:
                 said.seek(left_out)
                 left_out += len(said.readline())
                 cleaned.write(f"({left_out} bytes before this were left out)\n".encode())
-            for piece in _pieces(said):
-                text = piece.decode(errors="replace")
+            while lines := said.readlines(PIECE_BYTES):
+                text = b"".join(lines).decode(errors="replace")
                 cleaned.write(text_without_secrets(text).encode())
             cleaned.seek(0)
             with _opened(log, "wb", os.O_WRONLY | os.O_TRUNC) as kept:
@@ -130,19 +130,6 @@ def _clean(log: Path) -> None:
 
 def _opened(log: Path, mode: str = "rb", flags: int = os.O_RDONLY) -> IO[bytes]:
     return os.fdopen(open_regular(log, flags, below=log.parent), mode)
-
-
-def _pieces(said: IO[bytes]) -> Iterator[bytes]:
-    """Split a log into pieces of whole lines; a private key stays in one piece."""
-    held = b""
-    while read := said.readlines(PIECE_BYTES):
-        held += b"".join(read)
-        key = held.rfind(b"-----BEGIN ")
-        unended = key >= 0 and b"-----END " not in held[key:] and len(held) - key < PIECE_BYTES
-        cut = key if unended else len(held)
-        yield held[:cut]
-        held = held[cut:]
-    yield held
 
 
 async def _ready(process: asyncio.subprocess.Process, log: Path) -> Mapping[str, Any]:

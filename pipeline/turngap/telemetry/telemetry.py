@@ -20,7 +20,7 @@ from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.counts import claimed_gap
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import Turn
-from turngap.core.secrets import remember_secrets, text_without_secrets, texts_without_secrets
+from turngap.core.secrets import remember, text_without_secrets, texts_without_secrets
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -73,7 +73,7 @@ def destination_of(url: str | None = None) -> Destination | None:
         require_http(each)
     for name in ("HEADERS", "TRACES_HEADERS", "METRICS_HEADERS"):  # they hold keys
         for pair in _variable(name).split(","):
-            remember_secrets({"secret": unquote(pair.partition("=")[2].strip())})
+            remember(unquote(pair.partition("=")[2].strip()))
     _require_sendable()
     signals = tuple(
         signal

@@ -6,22 +6,13 @@ can be kept is finite, printable and bounded, and what cannot is refused.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from turngap.core.audio import Pcm
 from turngap.core.events import ToolCall
-from turngap.core.untrusted import (
-    MOST_INSTANT,
-    MOST_NAME,
-    MOST_SENTENCE,
-    finite,
-    plain,
-    text_of,
-    whole,
-)
+from turngap.core.untrusted import MOST_NAME, MOST_SENTENCE, finite, instant, plain, text_of, whole
 
 # From telephony to studio. Any other rate is a mistake, and would size the caller's buffers.
 RATES = range(8_000, 192_001)
@@ -150,7 +141,7 @@ class Marks:
         _set(
             self,
             agent_turn=whole(self.agent_turn),
-            marks=_named(self.marks, "mark", _instant, left_out),
+            marks=_named(self.marks, "mark", instant, left_out),
             counts=_named(self.counts, "count", finite, left_out),
             why=_sentence(self.why),
             error=_sentence(self.error),
@@ -168,7 +159,7 @@ class Pong:
     agent_ns: int
 
     def __post_init__(self) -> None:
-        _set(self, ping=whole(self.ping), agent_ns=_instant(self.agent_ns))
+        _set(self, ping=whole(self.ping), agent_ns=instant(self.agent_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +216,6 @@ def _set(instance: Any, **values: Any) -> None:
     """Give a frozen instance that is being made its checked values."""
     for name, value in values.items():
         object.__setattr__(instance, name, value)
-
-
-_instant = partial(whole, most=MOST_INSTANT)
 
 
 def _sentence(value: Any) -> str | None:

@@ -1,5 +1,6 @@
 """What the flags of several commands mean, and how all commands speak."""
 
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ import typer
 
 from turngap.core.errors import ExitCode, TurngapError
 from turngap.core.secrets import text_without_secrets, texts_without_secrets, without_known_secrets
-from turngap.core.untrusted import harmless, inert, json_text
+from turngap.core.untrusted import harmless, inert
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -69,8 +70,10 @@ def telemetry_of(ctx: typer.Context, otlp: str | None) -> "Telemetry":
 
 
 def print_json(document: Any) -> None:
-    """Write the document to stdout."""
-    print_text(json_text(document))
+    """Write the document to stdout; what is not printable, or begins a command, is escaped."""
+    text = json.dumps(document, indent=2, ensure_ascii=False).replace("##", "#\\u0023")
+    escaped = {c: json.dumps(c)[1:-1] for c in {*text} - {"\n"} if not c.isprintable()}
+    print_text(text.translate(str.maketrans(escaped)))
 
 
 def print_text(text: str) -> None:

@@ -84,8 +84,7 @@ def text_without_secrets(text: str, *, learn: Callable[[str], None] | None = Non
 
     `learn` takes what was given; what a URL held is remembered without it, unless it may be a word.
     """
-    clean_url = partial(_clean_url, learn=learn or _remember)
-    text = _URL.sub(clean_url, without_known_secrets(text))
+    text = _URL.sub(partial(_clean_url, learn or _remember), without_known_secrets(text))
     pieces: list[str] = []
     end = 0
     for named in _NAME.finditer(text):
@@ -174,16 +173,16 @@ def _is_secret(name: str, value: Any) -> bool:
     return bool(_WORDS & {*words}) or (not number and (ends or bool(_MAYBE & {*words})))
 
 
-def _clean_url(found: re.Match[str], learn: Callable[[str], None]) -> str:
+def _clean_url(learn: Callable[[str], None], url: re.Match[str]) -> str:
     """Remove the user and the secret parameters."""
-    if user := _USER.search(found[0]):
+
+    def clean(found: re.Match[str]) -> str:
+        name, value = map(unquote_plus, found.groups())
+        if _NONE.fullmatch(value) or not (name.lower() in _IN_URLS or _is_secret(name, value)):
+            return found[0]
+        learn(value)
+        return f"{found[1]}={REMOVED}"
+
+    if user := _USER.search(url[0]):
         learn(unquote_plus(user[0][:-1].rpartition(":")[2]))
-    return _PARAMETER.sub(partial(_clean_parameter, learn=learn), _USER.sub("", found[0]))
-
-
-def _clean_parameter(found: re.Match[str], learn: Callable[[str], None]) -> str:
-    name, value = map(unquote_plus, found.groups())
-    if _NONE.fullmatch(value) or not (name.lower() in _IN_URLS or _is_secret(name, value)):
-        return found[0]
-    learn(value)
-    return f"{found[1]}={REMOVED}"
+    return _PARAMETER.sub(clean, _USER.sub("", url[0]))

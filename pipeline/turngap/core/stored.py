@@ -56,12 +56,7 @@ class PackedEvents(Sequence[dict[str, Any]]):
 
 Events = Annotated[Sequence[dict[str, Any]], AfterValidator(PackedEvents), PlainSerializer(list)]
 
-Label = Annotated[
-    str,
-    Field(max_length=MOST_LABEL),
-    AfterValidator(text_without_secrets),
-    PlainSerializer(text_without_secrets),
-]
+Label = Annotated[Said, Field(max_length=MOST_LABEL)]
 
 
 def _notes(notes: dict[str, int]) -> dict[str, int]:

@@ -10,6 +10,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, cast
 
@@ -33,7 +34,6 @@ CUT = "…"
 # What begins a command to GitHub or Azure in the output of a step: `::` at a line's beginning, and
 # `##[` and `##vso[` anywhere in it.
 _COMMAND = re.compile(r"(?im)^[^\S\n]*:(?=:)|##(?=\[|vso\[)")
-_NOT_ASCII = re.compile(r"[^\n -~]")
 
 _SPACES = ("Cc", "Zl", "Zp", "Zs")
 # What XML 1.0 cannot hold, not even escaped (https://www.w3.org/TR/xml/#charsets).
@@ -64,13 +64,6 @@ def printable(text: str, most: int | None = None) -> str:
 def inert(text: str) -> str:
     """Part what a CI server would take for a command in the output of a step."""
     return _COMMAND.sub(lambda found: f"{found[0]} ", text)
-
-
-def json_text(document: Any) -> str:
-    """Write JSON for people and programs: what is not printable, or begins a command, escaped."""
-    text = json.dumps(document, indent=2, ensure_ascii=False).replace("##", "#\\u0023")
-    escaped = {c: json.dumps(c)[1:-1] for c in {*_NOT_ASCII.findall(text)} if not c.isprintable()}
-    return text.translate(str.maketrans(escaped))
 
 
 def xml_text(text: str) -> str:
@@ -117,6 +110,9 @@ def whole(value: Any, most: int = 2**63) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= most:
         raise ValueError(f"expected a {most.bit_length()}-bit whole number, got {shown(value)}")
     return value
+
+
+instant = partial(whole, most=MOST_INSTANT)
 
 
 def finite(value: Any) -> float:
@@ -166,8 +162,7 @@ def plain(value: Any) -> tuple[Any, int]:
         left -= 1
         if isinstance(value, str):
             return text(value, MOST_TEXT)
-        number = isinstance(value, int | float) and abs(value) < 2**63
-        if value is None or isinstance(value, bool) or number:
+        if value is None or (isinstance(value, int | float) and abs(value) < 2**63):
             return value
         kept: list[tuple[Any, Any]] = []
         if not depth or not isinstance(value, Mapping | list | tuple):

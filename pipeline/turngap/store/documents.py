@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -67,7 +67,8 @@ def parse_document(raw: bytes, record_type: type[Record], where: str, *, hint: s
         InputError: as `read_document`.
     """
     try:
-        document = _parsed(raw)
+        document = from_json(raw.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
+        check_values(document)
     except ValueError as e:
         raise _damaged(where, f"not JSON (cut short?), found {_excerpt(raw)}: {e}", hint) from e
     if not isinstance(document, dict):
@@ -120,12 +121,6 @@ def cut_off(line: bytes) -> bool:
     except (ValueError, RecursionError):
         return True
     return False
-
-
-def _parsed(raw: bytes) -> Any:
-    document = from_json(raw.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
-    check_values(document)
-    return document
 
 
 def _damaged(where: str, what: str, hint: str) -> InputError:

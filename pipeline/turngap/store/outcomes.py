@@ -7,14 +7,13 @@ runs needs of each turn what is here, which takes a twentieth of that.
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from turngap.core.budget import REPLIED, SILENT, Outcome
 from turngap.core.errors import InputError
 from turngap.core.results import Turn, TurnKey
 from turngap.core.untrusted import harmless
-from turngap.store.documents import MAX_RUN_BYTES, cut_off, exists, read_lines
-from turngap.store.files import unreadable
+from turngap.store.documents import cut_off, exists, read_lines
 from turngap.store.folders import RUN_HINT, TURNS_FILE
 
 
@@ -48,9 +47,6 @@ class TurnOutcome(BaseModel):
         return self.outcome in SILENT
 
 
-_READ = TypeAdapter(TurnOutcome)
-
-
 def read_outcomes(folder: Path) -> Iterator[TurnOutcome]:
     """Yield what became of each turn of a run; a last line that was cut off is left out.
 
@@ -61,23 +57,18 @@ def read_outcomes(folder: Path) -> Iterator[TurnOutcome]:
     file = folder / TURNS_FILE
     if not exists(file):
         return
-    if file.stat().st_size > MAX_RUN_BYTES:  # before all of that is read
-        raise unreadable(file, "document", f"it is larger than {MAX_RUN_BYTES / 2**20:g} MiB")
     for number, line in enumerate(read_lines(file), start=1):
+        where = f"{harmless(str(file))}:{number}"
         try:
-            turn = _READ.validate_json(line)
+            turn = TurnOutcome.model_validate_json(line)
         except ValidationError as e:
             if cut_off(line):
                 return
             problem = e.errors(include_url=False)[0]
             at = ".".join(map(str, problem["loc"])) or "Turn"
-            what = f"{harmless(str(file))}:{number}: {at}: {problem['msg']}"
+            what = f"{where}: {at}: {problem['msg']}"
             raise InputError("document.damaged", what, hint=RUN_HINT) from e
         if turn.schema_version != (read := Turn.current_version()):
-            raise InputError(
-                "document.version",
-                f"{harmless(str(file))}:{number}: found schema version {turn.schema_version}, this "
-                f"turngap reads {read}",
-                hint=RUN_HINT,
-            )
+            what = f"{where}: found schema version {turn.schema_version}, this turngap reads {read}"
+            raise InputError("document.version", what, hint=RUN_HINT)
         yield turn

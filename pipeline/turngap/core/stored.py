@@ -5,7 +5,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
 
@@ -49,9 +49,10 @@ class PackedEvents(Sequence[dict[str, Any]]):
         return iter(self[:])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self[:] == list(other)
+        return isinstance(other, Sequence) and self[:] == list(cast("Sequence[Any]", other))
 
-    __hash__ = None
+    def __hash__(self) -> int:
+        return hash(self._count)
 
 
 Events = Annotated[Sequence[dict[str, Any]], AfterValidator(PackedEvents), PlainSerializer(list)]

@@ -169,8 +169,8 @@ def plain(value: Any) -> tuple[Any, int]:
             changed += 1
             return None
         named = isinstance(value, Mapping)
-        inner = cast("Mapping[Any, Any]", value).items() if named else enumerate(value)
-        for key, item in inner:
+        listed = enumerate(cast("list[Any]", value))
+        for key, item in cast("Mapping[Any, Any]", value).items() if named else listed:
             if left <= 0:
                 changed += 1
                 break

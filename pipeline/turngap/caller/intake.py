@@ -27,8 +27,7 @@ MOST_RATES = 8
 MOST_MESSAGES = 50_000
 # Characters of one turn's transcript and reply together: people say 15 a second.
 MOST_CHARACTERS = 200_000
-# What else one turn's reports say, in the characters of Python's ASCII: thirty steps with tools,
-# told anew after each, are 300,000.
+# Characters of one turn's reports: thirty steps with tools, told anew after each, are 300,000.
 MOST_REPORTED = 2**19
 # Messages of one turn that are rare: a reply has one of each, an attempt that was withdrawn too.
 MOST_OF = {

@@ -80,10 +80,7 @@ def without_known_secrets(text: str) -> str:
 
 
 def text_without_secrets(text: str, *, learn: Callable[[str], None] | None = None) -> str:
-    """Remove remembered values, and what a text, a command or a URL gives to a secret's name.
-
-    `learn` takes what was given; what a URL held is remembered without it, unless it may be a word.
-    """
+    """Remove remembered values, and what a text or a URL gives to a secret's name (to `learn`)."""
     text = _URL.sub(partial(_clean_url, learn or _remember), without_known_secrets(text))
     pieces: list[str] = []
     end = 0

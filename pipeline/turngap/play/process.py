@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from turngap.caller.line import LINE_LOST
 from turngap.children import PARENT_HOLDS_STDIN

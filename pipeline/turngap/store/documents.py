@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,8 +25,7 @@ DEFAULT_ROOT = Path("runs")
 # A baseline or comparison has a few hundred bytes a turn, and a line of a run 7 kB. In memory JSON
 # takes up to twenty times as much while it is read.
 MAX_DOCUMENT_BYTES = 32 * 2**20
-# `turns.jsonl`, whose lines are read one by one: 18,000 turns, two days of talk. Read back they
-# take about as much memory, and at worst twenty times that. Beyond it nothing is written.
+# `turns.jsonl`: 18,000 turns. Read back they take twice that in memory, at worst twenty times.
 MAX_TURN_BYTES = 4 * 2**20
 MAX_RUN_BYTES = 128 * 2**20
 # Of a load test, whose turns have no events and are never held all at once: half a million.
@@ -198,26 +198,15 @@ def write_atomically(file: Path, content: bytes, *, mode: int = 0o644) -> None:
         os.close(folder)
 
 
-def exists(path: Path) -> bool:
-    """Say whether there is anything of that name; one that nothing can have does not raise."""
-    return _tells(path.exists)
-
-
-def is_file(path: Path) -> bool:
-    """Say whether the file exists; as `exists`."""
-    return _tells(path.is_file)
-
-
-def is_dir(path: Path) -> bool:
-    """Say whether the folder exists; as `exists`."""
-    return _tells(path.is_dir)
-
-
-def _tells(is_there: Callable[[], bool]) -> bool:
+def _is(ask: Callable[[Path], bool], path: Path) -> bool:
+    """Ask a path; a name that nothing can have does not raise."""
     try:
-        return is_there()
+        return ask(path)
     except (OSError, ValueError):
         return False
+
+
+exists, is_file, is_dir = (partial(_is, ask) for ask in (Path.exists, Path.is_file, Path.is_dir))
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:

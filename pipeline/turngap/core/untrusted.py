@@ -21,8 +21,7 @@ MOST_NAME = 100
 # One JSON message. It takes about 25 times as much memory when it is parsed into the smallest
 # values there are, and 20 ms.
 MOST_JSON = 2**20
-# Of an instant, in ns: a clock that counts from 1970 reaches it in 2043. Beside a clock that is as
-# far off, differences of two instants fit into 64 bits.
+# Of an instant, in ns (2043 of a clock from 1970): differences of any two fit into 64 bits.
 MOST_INSTANT = 2**61
 # What a tool is called with: real arguments were seen to nest up to 5 deep.
 MOST_DEPTH = 16
@@ -31,8 +30,7 @@ MOST_TEXT = 10_000
 
 CUT = "…"
 
-# What begins a command to GitHub or Azure in the output of a step: `::` at a line's beginning, and
-# `##[` and `##vso[` anywhere in it.
+# What begins a command to GitHub or Azure: `::` first in a line, `##[` and `##vso[` anywhere.
 _COMMAND = re.compile(r"(?im)^[^\S\n]*:(?=:)|##(?=\[|vso\[)")
 
 _SPACES = ("Cc", "Zl", "Zp", "Zs")

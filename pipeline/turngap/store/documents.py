@@ -28,8 +28,7 @@ MAX_DOCUMENT_BYTES = 32 * 2**20
 # `turns.jsonl`: 18,000 turns. Read back they take twice that in memory, at worst twenty times.
 MAX_TURN_BYTES = 4 * 2**20
 MAX_RUN_BYTES = 128 * 2**20
-# Of a load test, whose turns have no events and are never held all at once: half a million.
-MAX_LOAD_BYTES = 2**30
+MAX_LOAD_BYTES = 2**30  # of a load test, whose turns are never held all at once
 # A turn without its events stays below this, whatever an agent sends (`turngap.caller.intake`).
 MAX_EVENTS_BYTES = 2**20
 

@@ -50,6 +50,10 @@ SECRET = "Xq7zW2pLm9"
         "Error: api_key={}",
         "INFO: secret={}",
         "{{'error': 'token={}'}}",
+        "api_key: {}",
+        "Cookie: sid={}",
+        "wss://host/x?token=-{}",
+        "password=$u{}",
     ],
 )  # fmt: skip
 def test_a_secret_in_a_text_is_removed(text: str) -> None:
@@ -196,3 +200,11 @@ def test_a_path_of_a_phone_bot_is_no_secret_but_a_token_in_it_is() -> None:
         assert text_without_secrets(f"wss://host/{path}") == f"wss://host/{path}"
     told = text_without_secrets("wss://host/twilio/Hq3vZ9sKw0aTb7LmXy2R4g")
     assert told == "wss://host/twilio/(removed)"
+
+
+def test_a_key_in_place_of_its_variables_name_is_removed() -> None:
+    assert without_secrets({"api_key_env": SECRET, "key": SECRET}) == {
+        "api_key_env": REMOVED,
+        "key": REMOVED,
+    }
+    assert without_secrets({"api_key_env": "MY_KEY_2"}) == {"api_key_env": "MY_KEY_2"}

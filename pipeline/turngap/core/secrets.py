@@ -40,7 +40,12 @@ _PLACE = re.compile(
     r"(?:(?<=/twilio/)|(?<=Bearer ))(?=[A-Za-z_.~+-]{0,64}\d)[\w.~+-]{8,}"
     r"|(?<=insecure-api-key\.)[^$(\s\"',][^\s\"',]*"
 )
-_NONE = re.compile(r"(?:true|false|none|null|(?:\w+ )?\$\{?\w*\}?|.*\(removed.*|--?[a-z].*|)", re.I)
+# No secret: a word for nothing, `${NAME}`, `$NAME`, or another flag.
+_NONE = re.compile(
+    r"(?i:true|false|none|null)|(?:\w+ )?\$(?:\{\w*\}?|[A-Z][A-Z0-9_]*)|.*\(removed.*|…"
+    r"|-\w|--[a-z-]+|"
+)
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 # What is long and mixed, and so no word of anything else.
 _OWN_KIND = re.compile(r"(?=[a-z]*\d)(?=\d*[a-z])[a-z0-9]{6,}|[a-z]{16,}", re.IGNORECASE)
 _HOST_OR_PATH = re.compile(r"(?:[a-z0-9-]+\.)+[a-z]{2,24}\.?(?::\d+)?|[.~]*/.*", re.IGNORECASE)
@@ -87,11 +92,13 @@ def text_without_secrets(text: str, *, learn: Callable[[str], None] | None = Non
     for named in _NAME.finditer(text):
         name, sign = named["name"], named["sign"]
         header = sign[0] == ":" and ("-" in name or name.lower() == "authorization")
-        gives = header or sign.strip(" :") or name.startswith("--")
-        if named.start() < end or not gives or not _is_secret(name.rpartition(".")[2], "x"):
+        colon = sign[0] == ":" and not header  # a word may follow it in prose, a secret in a log
+        gives = header or sign.strip(" ") or name.startswith("--")
+        if named.start() < end or not gives or not _is_secret(name.rpartition(".")[2], "a1b2c3d4"):
             continue
         value = (_LINE if header else _VALUE).match(text, named.end())
         placeholder = value and sign == " " and value[0].isalpha() and value[0].isupper()
+        placeholder = placeholder or (value and colon and not _OWN_KIND.search(value["given"]))
         if value and _is_secret(name, value["given"]) and not placeholder:
             if learn:
                 learn(value["given"])
@@ -163,8 +170,11 @@ def _remember_given(value: str) -> None:
 def _is_secret(name: str, value: Any) -> bool:
     """Tell by the name, of which the words may be in snake_case, kebab-case or camelCase."""
     words = re.findall(r"[a-z]+", re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower())
-    if _NONE.fullmatch(str(value)) or words in (["key"], ["keys"]) or words[-1:] == ["env"]:
+    variable = words[-1:] == ["env"] and _VARIABLE.fullmatch(str(value))
+    if variable or _NONE.fullmatch(str(value)):
         return False
+    if words in (["key"], ["keys"]):  # of a song, a table or a lock
+        return isinstance(value, str) and len(value) >= 8 and bool(_OWN_KIND.search(value))
     number = re.fullmatch(r"[-+\d.]+(?:e[-+]?\d+)?(?:ms|s)?", str(value)) is not None
     ends = any(word.endswith(("apikey", "password", "secret", "token")) for word in words)
     return bool(_WORDS & {*words}) or (not number and (ends or bool(_MAYBE & {*words})))

@@ -1,5 +1,4 @@
 import io
-import re
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -10,15 +9,11 @@ from made_records import every_outcome, make_run, make_turn, scaled
 from rich.cells import cell_len
 from rich.console import Console
 
-from turngap.core.results import (
-    BackchannelRecord,
-)
+from turngap.core.results import BackchannelRecord
 from turngap.core.stages import MARKS
-from turngap.core.untrusted import printable
-from turngap.report import looks, words
+from turngap.report import words
 from turngap.report.console import Scale, run_svg, telling_turns, turn_block
 from turngap.report.run import summary_block
-from turngap.report.terminal import GUTTER
 
 WIDTHS = (60, 80, 120)
 
@@ -33,10 +28,6 @@ def block_lines(turn, width=100) -> list[str]:
     return printed(turn_block(turn, width), width)
 
 
-def bar_of(turn, width=100) -> str:
-    return block_lines(turn, width)[1]
-
-
 @pytest.mark.parametrize("width", [1, 20, 40, *WIDTHS])
 def test_no_line_is_wider_than_the_terminal(width):
     turn = make_turn(
@@ -49,14 +40,6 @@ def test_no_line_is_wider_than_the_terminal(width):
     assert all(cell_len(line) <= width for line in lines)
     lines = printed(summary_block(make_run(every_outcome()), width), width)
     assert all(cell_len(line) <= width for line in lines)
-
-
-def test_each_stage_has_its_own_pattern_in_the_bar():
-    patterns = [looks.look_of(name).pattern for name in [*MARKS[1:], "unattributed"]]
-    assert len(set(patterns)) == len(patterns)
-    even = {name: 60.0 * n for n, name in enumerate(MARKS) if n}
-    bar = bar_of(make_turn(marks_ms=even), 120)
-    assert re.findall(r"([^\s│])\1+", bar[GUTTER:]) == patterns[:-1]
 
 
 def test_what_the_agent_says_cannot_steer_the_terminal_or_the_markup():
@@ -99,12 +82,6 @@ def test_ms(value, text):
 def test_only_all_is_100_percent_and_only_none_is_0(share):
     assert (words.percent(share) == "100 %") == (share == 1)
     assert (words.percent(share) == "0 %") == (share == 0)
-
-
-@given(st.text())
-def test_clean_text_is_one_printable_line(text):
-    assert printable(text).isprintable()
-    assert printable(printable(text)) == printable(text)
 
 
 @given(st.lists(st.floats(0, 3000), min_size=12, max_size=12), st.integers(40, 140))

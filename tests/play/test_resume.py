@@ -260,7 +260,9 @@ def test_what_acts_is_not_taken_from_a_stored_run(
     with pytest.raises(InputError) as error:
         continued(run)
     assert error.value.kind == "resume.typed"
-    assert error.value.hint.endswith(f"turngap replay --resume {run.path} {words}")
+    # With whatever is typed, so is where it goes.
+    url = "" if "agent" in stored else f"--agent {URL} "
+    assert error.value.hint.endswith(f"turngap replay --resume {run.path} {url}{words}")
 
 
 def foreign(run: Run, **plan: Any) -> Run:
@@ -319,7 +321,7 @@ def test_scenarios_in_subfolders_are_found_in_a_library_that_moved(
     )
     run = interrupted(plan, after=4)
     moved = library.rename(tmp_path / "moved")
-    (scenario,) = continued(read_run(run.path), scenarios=[str(moved)]).scenarios
+    (scenario,) = continued(read_run(run.path), agent=URL, scenarios=[str(moved)]).scenarios
     assert scenario.path == moved / "more" / "quick-questions.yaml"
 
 

@@ -29,7 +29,8 @@ _IN_URLS = {"key", "sig", "policy", "expires"}
 # the text. It is given a value by a flag, by `=`, in JSON, or as a header.
 _NAME = re.compile(r"(?<![\w.-])(?P<name>[\w.-]++)(?P<sign>\s?=\s?|\\*[\"']\s?:\s?|:\s?|\s)")
 _VALUE = re.compile(
-    r"(?P<open>\\*[\"'])?(?P<given>(?(open)[^\"'\\\n]+|(?:\$\{\w+\})?[^\s,;&\"'{}<>\\]*))"
+    r"(?P<open>\\*[\"'])?"
+    r"(?P<given>(?(open)[^\"'\\\n]{1,2000}|(?:\$\{\w+\})?[^\s,;&\"'{}<>\\]{0,2000}))"
 )
 _LINE = re.compile(r"(?P<given>[^\r\n\"'\\}]{1,8000})")
 _URL = re.compile(r"(?<![a-z0-9+.-])[a-z0-9+.-]++://[^\s\"'<>\\]+", re.IGNORECASE)
@@ -88,22 +89,28 @@ def text_without_secrets(text: str, *, learn: Callable[[str], None] | None = Non
     """Remove remembered values, and what a text or a URL gives to a secret's name (to `learn`)."""
     text = _URL.sub(partial(_clean_url, learn or _remember), without_known_secrets(text))
     pieces: list[str] = []
-    end = 0
+    end = looked_at = 0
     for named in _NAME.finditer(text):
         name, sign = named["name"], named["sign"]
         header = sign[0] == ":" and ("-" in name or name.lower() == "authorization")
         colon = sign[0] == ":" and not header  # a word may follow it in prose, a secret in a log
         gives = header or sign.strip(" ") or name.startswith("--")
-        if named.start() < end or not gives or not _is_secret(name.rpartition(".")[2], "a1b2c3d4"):
+        if (
+            named.start() < looked_at
+            or not gives
+            or not _is_secret(name.rpartition(".")[2], "a1b2c3d4")
+        ):
             continue
         value = (_LINE if header else _VALUE).match(text, named.end())
         placeholder = value and sign == " " and value[0].isalpha() and value[0].isupper()
-        placeholder = placeholder or (value and colon and not _OWN_KIND.search(value["given"]))
+        if value and colon and not _OWN_KIND.search(value["given"]):
+            placeholder = True
+            looked_at = looked_at if "=" in value["given"] else value.end("given")
         if value and _is_secret(name, value["given"]) and not placeholder:
             if learn:
                 learn(value["given"])
             pieces += (text[end : value.start("given")], REMOVED)
-            end = value.end("given")
+            end = looked_at = value.end("given")
     return _PLACE.sub(REMOVED, "".join((*pieces, text[end:])))
 
 

@@ -130,13 +130,16 @@ def to_type(run: Run) -> list[Flag]:
     names = asked.files if outside else (asked.library,) if moved else ()
     flags: list[Flag] = [
         *(("", name) for name in names),
-        ("--agent", None if _is_plain(asked.agent) else asked.agent),
         ("--start", start),
         ("--dialect", None if dialect in ("", *dialects()) else dialect),
         *(("--header", each) for each in headers if any(map(_is_secret, headers))),
         *(("--set", text) for text in _sets(asked) if not _is_number(text)),
     ]
-    return [flag for flag in flags if flag[1] is not None]
+    needed = [flag for flag in flags if flag[1] is not None]
+    # What the user types goes to the agent, so a URL is typed with it.
+    if not _is_plain(asked.agent) or (needed and "://" in asked.agent):
+        needed.insert(0, ("--agent", asked.agent))
+    return needed
 
 
 def _key(flag: Flag) -> str:
@@ -199,7 +202,7 @@ def _require_same(plan: ReplayPlan, run: Run) -> None:
     """Raise if another agent or other scenarios would be played than before."""
     hashes = content_hashes(plan.scenarios)
     then = run.record.scenario_hashes
-    if changed := [name for name in then if hashes.get(name) != then[name]]:
+    if changed := [name for name in {**then, **hashes} if hashes.get(name) != then.get(name)]:
         raise InputError(
             "resume.changed",
             f"{', '.join(changed)}: not what {run.path} played, it was changed since",

@@ -268,9 +268,9 @@ DEEP = functools.reduce(lambda inner, _: {"in": inner}, range(300), "bottom")
 @pytest.mark.parametrize(
     ("part", "left_out"),
     [
-        ({"marks": {"sent": None}}, "the mark sent: expected a 64-bit whole number, got None"),
-        ({"marks": {"sent": 1.5}}, "the mark sent: expected a 64-bit whole number, got 1.5"),
-        ({"marks": {"sent": True}}, "the mark sent: expected a 64-bit whole number, got True"),
+        ({"marks": {"sent": None}}, "the mark sent: expected a 62-bit whole number, got None"),
+        ({"marks": {"sent": 1.5}}, "the mark sent: expected a 62-bit whole number, got 1.5"),
+        ({"marks": {"sent": True}}, "the mark sent: expected a 62-bit whole number, got True"),
         ({"marks": {"sent": 2**63}}, "the mark sent: .* a number of more than 64 bits"),
         ({"marks": {"sent": 10**4000}}, "the mark sent: .* a number of more than 64 bits"),
         ({"marks": {"sent": math.inf}}, "the mark sent: .* got inf"),

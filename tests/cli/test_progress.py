@@ -99,5 +99,6 @@ def test_an_interrupted_run_says_how_to_go_on_with_its_command(
     with pytest.raises(KeyboardInterrupt), Display(9, "turns") as shown:
         shown.playing().on_folder(writer.path)
         raise KeyboardInterrupt
-    go_on = f"play what is missing: turngap replay --resume {writer.path} --start 'python bot.py'"
+    typed = "--agent ws://127.0.0.1:1/ --start 'python bot.py'"
+    go_on = f"play what is missing: turngap replay --resume {writer.path} {typed}"
     assert go_on in capsys.readouterr().err.splitlines()

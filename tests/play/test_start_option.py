@@ -74,8 +74,8 @@ def test_a_failed_replay_ends_its_agent_and_is_continued_with_it(
     assert done.code == 4
     assert log[1] == f"end of {BOT}"
     run = only_run(tmp_path)
-    assert f"turngap replay --resume {run} --start '{BOT}'" in done.err
-    again = continued(read_run(run), start=BOT)
+    assert f"turngap replay --resume {run} --agent {url} --start '{BOT}'" in done.err
+    again = continued(read_run(run), agent=url, start=BOT)
     assert again.target.choice.start == BOT
 
 
@@ -94,7 +94,7 @@ def test_a_secret_in_the_command_is_not_stored(
     again = turngap_here(capsys, "replay", "--resume", run)
     assert (again.code, log) == (2, [])
     assert f"--start 'env OPENAI_API_KEY={REMOVED} {BOT}'" in again.err
-    plan = continued(read_run(run), start=command)
+    plan = continued(read_run(run), agent=url, start=command)
     assert plan.target.choice.start == command
 
 

@@ -95,18 +95,15 @@ def text_without_secrets(text: str, *, learn: Callable[[str], None] | None = Non
         header = sign[0] == ":" and ("-" in name or name.lower() == "authorization")
         colon = sign[0] == ":" and not header  # a word may follow it in prose, a secret in a log
         gives = header or sign.strip(" ") or name.startswith("--")
-        if (
-            named.start() < looked_at
-            or not gives
-            or not _is_secret(name.rpartition(".")[2], "a1b2c3d4")
-        ):
+        last = name.rpartition(".")[2]
+        if named.start() < looked_at or not gives or not _is_secret(last, "a1b2c3d4"):
             continue
         value = (_LINE if header else _VALUE).match(text, named.end())
         placeholder = value and sign == " " and value[0].isalpha() and value[0].isupper()
         if value and colon and not _OWN_KIND.search(value["given"]):
             placeholder = True
             looked_at = looked_at if "=" in value["given"] else value.end("given")
-        if value and _is_secret(name, value["given"]) and not placeholder:
+        if value and _is_secret(last, value["given"]) and not placeholder:
             if learn:
                 learn(value["given"])
             pieces += (text[end : value.start("given")], REMOVED)

@@ -141,10 +141,9 @@ def test_a_pad_of_150_ms_moves_the_gap_by_150_ms():
 
 
 @pytest.mark.realtime  # and alone: it keeps a processor busy
-async def test_a_stalled_caller_knows_it():
-    async with running(
-        ["turngap.testing.agent", script_to_json(Script())], Path("/dev/null")
-    ) as url:
+async def test_a_stalled_caller_knows_it(tmp_path: Path):
+    argv = ["turngap.testing.agent", script_to_json(Script())]
+    async with running(argv, tmp_path / "log") as url:
         clock = MonotonicClock(precise=True)
         stalls = asyncio.create_task(stall_now_and_then())
         try:

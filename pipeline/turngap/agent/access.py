@@ -153,7 +153,7 @@ class Seats:
 
     @property
     def why_none(self) -> str:
-        """The reason why no call is taken; empty if one is."""
+        """Return the reason why no call is taken; empty if one is."""
         if self.drains:
             return "this agent is shutting down and takes no new calls"
         if self.taken < self.most:

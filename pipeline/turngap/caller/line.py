@@ -102,12 +102,12 @@ class Line:
 
     @property
     def rate(self) -> int:
-        """The rate of the person's audio, Hz."""
+        """Return the rate of the person's audio, Hz."""
         return self._session.rate
 
     @property
     def dialect(self) -> str:
-        """The name of the dialect."""
+        """Return the name of the dialect."""
         return self._session.name
 
     async def send_audio(self, pcm: Pcm) -> None:

@@ -109,7 +109,7 @@ class Sender:
 
     @property
     def next_sample(self) -> int:
-        """The first sample not yet sent; its packet may already be on its way."""
+        """Return the first sample not yet sent; its packet may already be on its way."""
         return len(self.late_ns) * self.stream.packet
 
     async def run(self, on_tick: Callable[[int], Rest]) -> None:

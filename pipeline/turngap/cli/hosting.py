@@ -40,7 +40,7 @@ class Where:
 
     @property
     def reachable(self) -> str:
-        """A name for what listens on every address: this machine's own."""
+        """Return a name for what listens on every address: this machine's own."""
         return "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
 
 

@@ -176,7 +176,7 @@ class ComparisonRecord(Document):
 
     @property
     def inconclusive(self) -> list[PairRecord]:
-        """The pairs that the caller's lateness leaves without an answer."""
+        """Return the pairs that the caller's lateness leaves without an answer."""
         return [pair for pair in self.pairs if pair.inconclusive is not None]
 
     @property

@@ -203,7 +203,7 @@ class Reading:
 
     @property
     def at_best(self) -> "Reading":
-        """The turn at its quickest: as read, with all taken off that may be the caller's.
+        """Return the turn at its quickest: as read, with all taken off that may be the caller's.
 
         A turn without a reply stays one: late packets delay an answer, they do not swallow it.
         """
@@ -241,7 +241,7 @@ class Pair:
 
     @property
     def in_doubt_against(self) -> "Pair":
-        """The candidate as read beside the reference at its quickest: what may be a loss."""
+        """Return the candidate as read beside the reference at its quickest: what may be a loss."""
         return replace(self, reference=self.reference.at_best)
 
 

@@ -196,7 +196,7 @@ class Turn(Document):
 
     @property
     def take(self) -> tuple[str, int, int]:
-        """The recorded turn that was played, and in which round."""
+        """Return the recorded turn that was played, and in which round."""
         return (self.scenario, self.turn, self.repeat)
 
     @property

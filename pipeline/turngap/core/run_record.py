@@ -105,7 +105,7 @@ class RunRecord(Document):
 
     @property
     def measured_commit(self) -> str:
-        """The commit of what was measured; empty if unknown.
+        """Return the commit of what was measured; empty if unknown.
 
         Of an agent from another checkout it is that one's, else that around the working directory.
         """

@@ -240,7 +240,7 @@ class Summary:
 
     @property
     def slowest_stage(self) -> str | None:
-        """The stage that spent most of the run's silence.
+        """Return the stage that spent most of the run's silence.
 
         Not the largest median: a stage seen in one turn of many would win it.
         """

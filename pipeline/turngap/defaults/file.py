@@ -54,7 +54,7 @@ class Defaults:
 
     @property
     def name(self) -> str:
-        """The file's name for people."""
+        """Return the file's name for people."""
         table = " [tool.turngap]" if self.path.name == PYPROJECT else ""
         return harmless(f"{self.path}{table}")
 

@@ -103,14 +103,14 @@ class Workload:
 
     @property
     def mean_turn_ms(self) -> float:
-        """A turn and the pause before it, in the mean, but for the LLM."""
+        """Return a turn and the pause before it, in the mean, but for the LLM."""
         samples = self.samples
         own = sum(s.before_ms + s.after_ms + s.speech_ms + s.reply_ms for s in samples)
         return own / len(samples) + self.think_ms * float(np.exp(self.think_sigma**2 / 2))
 
     @property
     def least_turn_ps(self) -> int:
-        """The least time from an opening to the same call's next request."""
+        """Return the least time from an opening to the same call's next request."""
         samples = self.samples
         answered = min(s.after_ms + s.reply_ms for s in samples)
         return round((answered + min(s.speech_ms + s.before_ms for s in samples)) * PS_PER_MS)

@@ -194,7 +194,7 @@ class Connection:
 
     @property
     def llm(self) -> str | None:
-        """The LLM in charge now; None if the agent names none."""
+        """Return the LLM in charge now; None if the agent names none."""
         return self.llms[-1][1] if self.llms else None
 
     def llm_at(self, at_ns: int) -> str | None:

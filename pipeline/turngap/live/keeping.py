@@ -104,7 +104,7 @@ class Held:
 
     @property
     def with_whom(self) -> str:
-        """The foreign agent, as a saved scenario names it; empty for a stack."""
+        """Return the foreign agent, as a saved scenario names it; empty for a stack."""
         url, dialect = self._agent.get("url"), self._agent.get("dialect")
         return f"{url} ({dialect})" if url else ""
 

@@ -55,12 +55,12 @@ class Evidence:
 
     @property
     def share(self) -> float:
-        """The share on time; 0 without a turn."""
+        """Return the share on time; 0 without a turn."""
         return self.hits / self.turns if self.turns else 0.0
 
     @property
     def tells(self) -> float:
-        """The effective n; without a miss no more than one turn in `STALL_S` would tell."""
+        """Return the effective n; without a miss no more than one turn in `STALL_S` would tell."""
         if self.hits < self.turns:
             return self.effective_n
         return min(self.effective_n, self.seconds / STALL_S)

@@ -48,7 +48,7 @@ class Exploration:
 
     @property
     def best(self) -> int | None:
-        """The level to be confirmed, -1 if none looks good; None while that is not known."""
+        """Return the level to be confirmed, -1 if none looks good; None while that is not known."""
         good, bad = self.bracket()
         if bad - good == 2 and self._levels[bad - 1] <= NOT_EXPLORED and bad - 1 not in self.good:
             return bad - 1

@@ -222,7 +222,7 @@ class LoadPlan(PlayPlan):
 
     @property
     def pass_ms(self) -> float:
-        """The budget of every turn, whatever its scenario says."""
+        """Return the budget of every turn, whatever its scenario says."""
         return self.budget_ms or DEFAULT_BUDGET_MS
 
     @property

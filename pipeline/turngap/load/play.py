@@ -56,7 +56,7 @@ class Loaded:
 
     @property
     def capacity(self) -> Certificate | None:
-        """The certificate of a search; None where a level or a rate was asked for."""
+        """Return the certificate of a search; None where a level or a rate was asked for."""
         return self.record.capacity
 
     @property

@@ -47,14 +47,14 @@ class LoadTurn(Document):
 
     @property
     def latency_ms(self) -> float | None:
-        """The gap from the intended instant: what was waited for the line is part of it."""
+        """Return the gap from the intended instant: what was waited for the line is part of it."""
         if self.played is None or self.played.gap_ms is None:
             return None
         return self.played.gap_ms + self.waited_ms
 
     @property
     def outcome(self) -> Outcome | Missed | None:
-        """The turn's outcome, or why there is none."""
+        """Return the turn's outcome, or why there is none."""
         return self.missed if self.played is None else self.played.outcome
 
     def hit(self, budget_ms: float) -> bool:

@@ -101,7 +101,7 @@ class AgentChoice:
 
     @property
     def checkout(self) -> "Checkout | None":
-        """The checkout that is meant: what lies in a folder, or `DIR#STACK`."""
+        """Return the checkout that is meant: what lies in a folder, or `DIR#STACK`."""
         folder, mark, stack = self.agent.partition("#")
         if self.is_url or not (mark or (is_dir(Path(folder)) and folder not in stack_files())):
             return None

@@ -32,7 +32,7 @@ class Comparison:
 
     @property
     def candidate(self) -> MeasuredRun:
-        """The candidate's run, for assertions of its own.
+        """Return the candidate's run, for assertions of its own.
 
         Raises:
             InconclusiveError: the caller was starved, so that no figure of the run holds.

@@ -137,7 +137,7 @@ class Chart:
 
     @property
     def tops(self) -> list[Rule]:
-        """The rules with a label; each label has a line of its own above the drawing."""
+        """Return the rules with a label; each label has a line of its own above the drawing."""
         return [rule for rule in self.rules if rule.label]
 
 

@@ -112,7 +112,7 @@ class Run:
 
     @property
     def cut_ins(self) -> "CutIns":
-        """The share of turns in which the agent spoke before the person had finished.
+        """Return the share of turns in which the agent spoke before the person had finished.
 
         `value`, `low`, `high`, `hits` and `n` as in `hit_rate`; `paused` of the turns hold a pause
         in which an agent could cut in. A short gap bought with cut-ins is not fast: state the two

@@ -54,7 +54,7 @@ class ManualClock:
 
     @property
     def next_deadline_ns(self) -> int | None:
-        """The deadline of the sleeper that wakes next; None when nobody sleeps."""
+        """Return the deadline of the sleeper that wakes next; None when nobody sleeps."""
         while self._sleepers and self._sleepers[0][2].done():  # cancelled in its sleep
             heapq.heappop(self._sleepers)
         return self._sleepers[0][0] if self._sleepers else None

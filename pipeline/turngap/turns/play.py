@@ -50,7 +50,7 @@ class TurnsPlan(PlayPlan):
 
     @property
     def points(self) -> Sequence[str | None]:
-        """The value at each point of the curve; None alone where nothing is varied."""
+        """Return the value at each point of the curve; None alone where nothing is varied."""
         return [None] if self.setting is None else list(self.values)
 
     @property

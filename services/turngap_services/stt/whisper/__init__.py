@@ -73,7 +73,7 @@ class WhisperSettings(BackendSettings):
 
     @property
     def spoken(self) -> str | None:
-        """The language, or None for detection."""
+        """Return the language, or None for detection."""
         return None if self.language == "auto" else self.language
 
 

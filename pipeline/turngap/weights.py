@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # the command line imports this before it knows whether it ne
     from turngap.backends import WeightFile, Weights
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+# As Debian calls the home of those who have none: nothing is there, and nothing can be made there.
+_NO_HOME = Path("/nonexistent")
 
 _say: Callable[[str], None] | None = None
 
@@ -45,13 +47,25 @@ def tell(line: str) -> None:
     logger.info(line)
 
 
+def at_home(path: Path | str) -> Path:
+    """Return a path with its `~` replaced, and never one with a folder that is called `~`."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # there is no HOME, and no such user
+        return _NO_HOME.joinpath(*Path(path).parts[1:])
+
+
+def user_cache() -> Path:
+    """Return the folder in which the user's programs keep what they can make again."""
+    return at_home(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+
+
 def hub_cache() -> Path:
     """Return the folder of the client's downloads, by the variables that it reads."""
     environment = os.environ
-    cache = Path(environment.get("XDG_CACHE_HOME") or "~/.cache")
-    home = Path(environment.get("HF_HOME") or cache / "huggingface")
+    home = Path(environment.get("HF_HOME") or user_cache() / "huggingface")
     given = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
-    return Path(os.path.expandvars(given or home / "hub")).expanduser()
+    return at_home(os.path.expandvars(given or home / "hub"))
 
 
 def is_commit(revision: str) -> bool:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, f
 from turngap.backends import WeightFile, Weights
 from turngap.core.errors import InputError
 from turngap.core.problems import problems, reason
-from turngap.weights import folder_of
+from turngap.weights import at_home, folder_of
 
 __all__ = ["folder_of", "pinned", "pinned_names", "unpinned"]
 
@@ -87,7 +87,7 @@ def unpinned(kind: str, name: str, repository: str, *patterns: str) -> Weights:
 
 @cache
 def _pins(given: str) -> dict[str, dict[str, _Pinned]]:
-    path = Path(given).expanduser() if given else SHIPPED
+    path = at_home(given) if given else SHIPPED
     try:
         return _Pins.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).root
     except ValidationError as e:

@@ -1,5 +1,7 @@
 """What becomes of a command whose reader has gone, or whose user has had enough."""
 
+import io
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 from commandline import ROOT, turngap_here
 from fake_agents import NEW, OLD, FakeAgents, stand_in
+from made_records import make_turn
 
 from turngap.caller.endpoint import Endpoint
 from turngap.compare.record import COMPARISON_FILE
@@ -38,6 +41,50 @@ def test_a_closed_pipe_ends_a_command_quietly_and_with_its_own_exit_code(
     finally:
         os.close(write)
     assert (done.returncode, done.stderr.decode()) == (0, "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_what_an_encoding_lacks_is_replaced_and_ends_nothing(
+    agents: FakeAgents,
+    encoding: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: Capsys,
+) -> None:
+    def shown(*arguments: str | Path) -> str:
+        streams = {name: io.TextIOWrapper(io.BytesIO(), encoding) for name in ("stdout", "stderr")}
+        with monkeypatch.context() as patch:
+            for name, stream in streams.items():
+                patch.setattr(sys, name, stream)
+            assert turngap_here(capsys, *arguments).code == 0
+        assert "\\u" not in streams["stderr"].buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+        return streams["stdout"].buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(agents, "turn", lambda *_: make_turn(reply="九時 µ"))
+    out = tmp_path / "runs"
+    played = ("replay", "quick-questions", "--agent", NEW, "--calibration", "0", "--out", out)
+    assert "?? " in shown(*played)
+    (run,) = out.iterdir()
+    assert "?? " in shown("report", run)
+    assert "九時 µ" in {
+        turn["reply"] for turn in json.loads(shown("report", run, "--json"))["turns"]
+    }
+    shown("history", "--runs", out)
+    shown("dialects")
+    assert json.loads(shown("dialects", "--json"))
+
+
+def test_a_full_disk_behind_stdout_is_an_error_of_its_own() -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "turngap", "scenarios"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=180,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr.decode().startswith("error: stdout cannot be written to: No space left")
 
 
 def interrupt_after(agents: FakeAgents, conversations: int) -> None:

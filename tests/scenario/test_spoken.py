@@ -1,5 +1,6 @@
 """Turns without a recording are spoken by an installed voice, labelled, and called synthetic."""
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from turngap.scenario.label import label_file
 from turngap.scenario.library import LoadedScenario, load_scenario
 from turngap.store.runs import read_run
 from turngap.testing.agent import Reply, Script
+from turngap.weights import hub_cache
 
 RATE = 22_050
 WORD_MS, PAUSE_MS, LEAD_MS = 300, 250, 70
@@ -127,6 +129,38 @@ def test_a_text_is_spoken_once(voice: FakeVoice, written: Written):
     assert voice.asked == ["hello, you", "and again"]
     assert again.content_hash() == once.content_hash()
     assert np.array_equal(again.clips["1"].pcm, once.clips["1"].pcm)
+
+
+@pytest.mark.parametrize("home", [None, "/dev/null"])
+def test_without_a_home_texts_are_spoken_and_nothing_is_said_to_be_kept(
+    voice: FakeVoice,
+    written: Written,
+    home: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    told: list[str] = []
+    monkeypatch.setattr(spoken, "tell", told.append)
+    load_scenario(written(TWO))
+    assert told == ["tones speaks what has no recording", f"it is kept in {spoken.cache()}"]
+
+    def nobody(_: int) -> None:
+        raise KeyError
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+    if home is not None:
+        monkeypatch.setenv("HOME", home)
+    elif os.getuid() == 0:  # who can make that folder
+        monkeypatch.setattr("turngap.weights._NO_HOME", Path("/dev/null"))
+    monkeypatch.chdir(tmp_path)
+    told.clear()
+    load_scenario(written(TWO))
+    assert told[1] == f"it is not kept: {spoken.cache()} cannot be written to"
+    assert len(voice.asked) == 4
+    assert hub_cache().is_absolute()
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith("~")]
 
 
 def test_an_edited_text_is_spoken_anew_and_is_another_scenario(voice: FakeVoice, written: Written):

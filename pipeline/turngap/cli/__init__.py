@@ -32,7 +32,7 @@ from turngap.cli import (
     turn_taking,
 )
 from turngap.cli.commands import Command, Group
-from turngap.cli.shared import say, show_error
+from turngap.cli.shared import say, show_error, take_any_encoding
 from turngap.core.errors import ExitCode, TurngapError
 from turngap.core.secrets import remember_arguments, remember_secrets, text_without_secrets
 from turngap.weights import told_by
@@ -174,6 +174,7 @@ def _root(
 def main() -> NoReturn:
     """Run the command line; a `TurngapError` becomes a line and its exit code."""
     treat_hangups_as_interrupts()
+    take_any_encoding()
     remember_secrets(os.environ)
     remember_arguments(sys.argv[1:])
     told_by(say)

@@ -205,7 +205,10 @@ def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[Run, TurngapError | None
             both = console.is_terminal and shown.console.is_terminal and not quiet
             try:
                 (shown.console if both else console).print(turn_block(turn, console.width))
-            except SystemExit:  # rich's word for a closed pipe (`| head`): the run goes on unseen
+            except (
+                OSError,
+                SystemExit,
+            ):  # a full disk, or rich's word for a closed pipe (`| head`)
                 console.quiet = True
 
         return asyncio.run(replay(plan, shown.playing(on_turn)))

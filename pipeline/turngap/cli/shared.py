@@ -1,14 +1,17 @@
 """What the flags of several commands mean, and how all commands speak."""
 
+import codecs
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from turngap.core.errors import ExitCode, TurngapError
+from turngap.core.errors import ExitCode, InputError, TurngapError
 from turngap.core.secrets import text_without_secrets, texts_without_secrets, without_known_secrets
 from turngap.core.untrusted import harmless, inert
 
@@ -17,6 +20,23 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from turngap.telemetry.telemetry import Telemetry
+
+# What stands for a glyph that an encoding lacks, as wide as it is; for others it is a `?`.
+_INSTEAD = dict(zip("…·–—−━─│’“”×✗✓→█▇▆▅▄▃▂▁▓▒░", '..-----|\'""xxv>##==--__#=.', strict=True))
+
+
+def take_any_encoding() -> None:
+    """Have stdout and stderr replace what their encoding lacks, so that no glyph ends a command."""
+    codecs.register_error("turngap", _replaced)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="turngap")
+
+
+def _replaced(e: UnicodeError) -> tuple[str, int]:
+    if not isinstance(e, UnicodeEncodeError):
+        raise e
+    return "".join(_INSTEAD.get(c, "?") for c in e.object[e.start : e.end]), e.end
 
 
 def show_error(error: TurngapError) -> None:
@@ -71,18 +91,16 @@ def telemetry_of(ctx: typer.Context, otlp: str | None) -> "Telemetry":
 
 def print_json(document: Any) -> None:
     """Write the document to stdout; what is not printable, or begins a command, is escaped."""
-    text = json.dumps(document, indent=2, ensure_ascii=False).replace("##", "#\\u0023")
+    whole = (sys.stdout.encoding or "").lower().startswith("utf")  # others lack characters
+    text = json.dumps(document, indent=2, ensure_ascii=not whole).replace("##", "#\\u0023")
     escaped = {c: json.dumps(c)[1:-1] for c in {*text} - {"\n"} if not c.isprintable()}
     print_text(text.translate(str.maketrans(escaped)))
 
 
 def print_text(text: str) -> None:
     """Write lines to stdout; none of them is a command to a CI server."""
-    try:
+    with _stdout():
         sys.stdout.write(inert(without_known_secrets(text)) + "\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _write_to_nobody()
 
 
 def print_block(block: "Callable[[int], RenderableType]") -> None:
@@ -90,18 +108,29 @@ def print_block(block: "Callable[[int], RenderableType]") -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    try:
+    with _stdout():
         console.print(block(console.width))
+
+
+@contextmanager
+def _stdout() -> Iterator[None]:
+    """Write to stdout, or to nobody where its reader has gone.
+
+    Raises:
+        InputError: it leads to a disk that is full or fails.
+    """
+    try:
+        yield
         sys.stdout.flush()
-    except (BrokenPipeError, SystemExit):  # rich's word for a closed pipe is to exit with 1
+    except (OSError, SystemExit) as e:  # rich's word for a closed pipe is to exit with 1
         _write_to_nobody()
+        if isinstance(e, OSError) and not isinstance(e, BrokenPipeError):
+            message = f"stdout cannot be written to: {e.strerror or e}"
+            raise InputError("stdout.unwritable", message, hint="send it elsewhere") from e
 
 
 def _write_to_nobody() -> None:
-    """Treat a closed pipe (`| head`) as a normal exit.
-
-    Python flushes stdout once more when it exits, and would complain there.
-    """
+    """Have what is left of stdout go nowhere: Python flushes it when it exits, and would fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -5,7 +5,6 @@ cut, levelled and laid on a floor of noise as the shipped recordings are, and la
 """
 
 import hashlib
-import os
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from turngap.scenario.model import Pause, SpeechBounds
 from turngap.scenario.speech import PAUSE_MS
 from turngap.store.documents import write_atomically
 from turngap.store.sound import read_sound
-from turngap.weights import bring, state_of, tell
+from turngap.weights import bring, state_of, tell, user_cache
 
 # As the shipped recordings have it: peaks that a voice activity detector hears reliably, and
 # silence in which it settles.
@@ -63,7 +62,7 @@ class Voice:
         self.name = name
         self._spec = spec
         self._settings = settings
-        self._told = False
+        self._kept: bool | None = None
 
     @classmethod
     def of(cls, asked: str | None) -> "Voice":
@@ -115,11 +114,17 @@ class Voice:
         if (speak := self._spec.speak) is None:
             raise AssertionError(f"{self._spec.name} was chosen, as it speaks")
         bring(self._spec.downloads(self._settings))
-        if not self._told:
-            self._told = True
-            tell(f"{self.name} speaks what has no recording; it is kept in {file.parent}")
+        if self._kept is None:
+            tell(f"{self.name} speaks what has no recording")
         pcm, rate = speak(self._settings, text)
-        _keep(file, pcm, rate)
+        kept = _keep(file, pcm, rate)
+        if kept != self._kept:
+            self._kept = kept
+            tell(
+                f"it is kept in {file.parent}"
+                if kept
+                else f"it is not kept: {file.parent} cannot be written to"
+            )
         return pcm, rate
 
     def _key(self, text: str) -> str:
@@ -129,12 +134,11 @@ class Voice:
 
 def cache() -> Path:
     """Return the folder in which spoken texts are kept."""
-    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(root).expanduser() / "turngap" / "spoken"
+    return user_cache() / "turngap" / "spoken"
 
 
-def _keep(file: Path, pcm: Pcm, rate: int) -> None:
-    """Store a text's speech; where that cannot be done, it is spoken each time."""
+def _keep(file: Path, pcm: Pcm, rate: int) -> bool:
+    """Store a text's speech, if that can be done; where it cannot, it is spoken each time."""
     import soundfile
 
     encoded = BytesIO()
@@ -142,6 +146,8 @@ def _keep(file: Path, pcm: Pcm, rate: int) -> None:
     with suppress(OSError, InputError):
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, encoded.getvalue())
+        return True
+    return False
 
 
 def _that_speak() -> list[BackendSpec]:

@@ -1,7 +1,6 @@
 """Whisper by faster-whisper, read while the person speaks."""
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -9,6 +8,7 @@ from pydantic import Field
 from turngap.backends import BackendSettings, BackendSpec, Weights
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
+from turngap.weights import at_home
 from turngap_services.cuda import Compute, Device
 from turngap_services.extras import ON_A_CARD, needs
 from turngap_services.weights import pinned, pinned_names, unpinned
@@ -100,7 +100,7 @@ def weights_of(settings: WhisperSettings) -> Weights | None:
         InputError: there is no such size.
         AgentError: there is no such directory.
     """
-    given = Path(settings.model).expanduser()
+    given = at_home(settings.model)
     if given.is_dir():
         return None
     name = _ALSO.get(settings.model, settings.model)
@@ -108,7 +108,7 @@ def weights_of(settings: WhisperSettings) -> Weights | None:
         return found
     if _REPOSITORY.fullmatch(name):
         return unpinned("whisper", name, name, *_FILES)
-    if given.is_absolute() or given.parts[0] in (".", "..", "~") or len(given.parts) > 1:
+    if given.is_absolute() or given.parts[0] in (".", "..") or len(given.parts) > 1:
         raise AgentError("model.missing", f"no model directory at {given}", hint=CONVERT)
     raise InputError(
         "model.unknown",

@@ -11,6 +11,7 @@ from faster_whisper.feature_extractor import FeatureExtractor
 
 from turngap.core.audio import FULL_SCALE, Pcm
 from turngap.core.errors import AgentError, InputError
+from turngap.weights import at_home
 from turngap_services.cuda import place
 from turngap_services.loading import Loaded, engine_trouble, first_line, require_files
 from turngap_services.stt.sound import RATE
@@ -191,7 +192,7 @@ def reader_of(settings: WhisperSettings) -> Reader:
 def _directory(settings: WhisperSettings) -> Path:
     """Return the model's directory, fetched if necessary."""
     weights = weights_of(settings)
-    return Path(settings.model).expanduser() if weights is None else folder_of(weights)
+    return at_home(settings.model) if weights is None else folder_of(weights)
 
 
 def _check_vocabulary(model: WhisperModel) -> None:

@@ -9,6 +9,7 @@ from pydantic import Field
 from turngap.backends import BackendSettings, BackendSpec, Weights
 from turngap.core.clock import Clock
 from turngap.core.errors import InputError
+from turngap.weights import at_home
 from turngap_services.extras import needs
 from turngap_services.weights import pinned, unpinned
 
@@ -73,10 +74,10 @@ def voice_file(settings: PiperSettings) -> Path | None:
 
     One that is given by its path may not exist.
     """
-    named = Path(settings.voice).expanduser()
+    named = at_home(settings.voice)
     if named.suffix == ".onnx" or len(named.parts) > 1:
         return named
-    file = settings.voices.expanduser() / f"{named}.onnx"
+    file = at_home(settings.voices) / f"{named}.onnx"
     return file if file.is_file() else None
 
 

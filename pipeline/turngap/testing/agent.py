@@ -20,6 +20,7 @@ from bisect import bisect_right
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
@@ -40,8 +41,9 @@ from turngap.testing.account import Account, Truth
 from turngap.testing.dialects import make_half
 from turngap.testing.dialects.half import AgentHalf, Begun, FromCaller, Pinged, Spoken
 
-TONE_HZ = 220.0
-TONE_DBFS = -12.0
+VOICE_HZ = 120.0
+VOICE_DBFS = -6.0  # its peaks, 18 dB over its RMS
+SYLLABLE_MS = 200.0
 IDLE_MS = 20.0
 
 
@@ -416,13 +418,39 @@ def _pad_samples(reply: Reply, rate: int) -> int:
 
 
 def _audio(reply: Reply, rate: int) -> Pcm:
-    """Build the pad, then a tone whose very first sample is loud: its onset is exact."""
+    """Build the pad, then a voice whose very first sample is loud: its onset is exact."""
     pad = np.zeros(_pad_samples(reply, rate))
     if reply.pad_dbfs is not None:
         pad = _noise(len(pad), reply.pad_dbfs)
-    t = np.arange(round(reply.speech_ms * rate / 1000)) / rate
-    tone = np.cos(2 * np.pi * TONE_HZ * t) * dbfs_to_amplitude(TONE_DBFS)
-    return np.rint(np.concatenate((pad, tone))).astype(np.int16)
+    speech = voice(reply.speech_ms, rate)
+    return np.concatenate((np.rint(pad).astype(np.int16), speech))
+
+
+def voice(ms: float, rate: int, dbfs: float = VOICE_DBFS) -> Pcm:
+    """Make a voice that a speech detector takes for one: "ah-ee-ah", with peaks of `dbfs`.
+
+    Its first and its last sample are peaks, and each one between them is loud.
+    """
+    samples = np.resize(_syllable(rate), round(ms * rate / 1000)) * dbfs_to_amplitude(dbfs)
+    samples[-1:] = samples[:1]
+    return np.rint(samples).astype(np.int16)
+
+
+@cache
+def _syllable(rate: int) -> NDArray[np.float64]:
+    """Make one syllable, peaks at 1.0, which ends as it begins, so that it can be repeated."""
+    t = np.arange(round(SYLLABLE_MS * rate / 1000)) / rate
+    course = 2 * np.pi * t * 1000 / SYLLABLE_MS
+    closing = (1 - np.cos(course)) / 2
+    pulse = 2 * np.pi * VOICE_HZ * t + VOICE_HZ * 0.004 * np.sin(course)
+    formants = ((700 - 350 * closing, 1.0), (1220 + 700 * closing, 0.6), (2600, 0.3))
+    made = np.zeros(len(t))
+    for harmonic in range(1, 28):
+        hz = harmonic * VOICE_HZ
+        level = 0.02 + sum(loud / (1 + ((hz - at) / 120) ** 2) for at, loud in formants)
+        made += level * np.cos(harmonic * pulse)
+    made *= (1 - 0.8 * closing) / made[0]
+    return np.copysign(np.maximum(np.abs(made), 0.03), made)
 
 
 def _noise(samples: int, dbfs: float) -> NDArray[np.float64]:

@@ -77,6 +77,11 @@ def library_dir(explicit: Path | None = None) -> Path:
     )
 
 
+def shipped_library() -> Path:
+    """Return the library that ships, whatever the working directory has."""
+    return next(folder for folder in _shipped() if folder.is_dir())
+
+
 def _shipped() -> tuple[Path, Path]:
     """List where the shipped library may be.
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.websockets import WebSocket, WebSocketState
-from websockets.exceptions import ConnectionClosedError
+from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK
+from websockets.frames import Close
 
 from turngap.caller.dialects.registry import find_dialect
 from turngap.caller.dialects.session import Session
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 # How long a built-in agent may take to close down once the caller has hung up.
 HANGING_UP_S = 10.0
 
-# Each with its instant; None stands for the end of who sends.
-_Messages = asyncio.Queue[tuple[int, bytes | str | None]]
+# Each with its instant; a `Close`, or None without a handshake, stands for the end of who sends.
+_Messages = asyncio.Queue[tuple[int, bytes | str | Close | None]]
 
 
 class End:
@@ -46,16 +47,25 @@ class End:
         """Return the next message and set `arrived_ns` to its instant.
 
         Raises:
-            ConnectionClosedError: the other end has died.
+            ConnectionClosed: the other end has closed the line, or has died.
         """
         self.arrived_ns, message = await self._inbox.get()
         if message is None:
             raise ConnectionClosedError(None, None)
+        if isinstance(message, Close):
+            raise ConnectionClosedOK(message, message, rcvd_then_sent=True)
         return message
 
     def die(self) -> None:
         """Be gone, without a closing handshake: what was sent before still arrives."""
-        self._outbox.put_nowait((self._clock.now_ns(), None))
+        self._end(None)
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        """Close the line: what was sent before still arrives."""
+        self._end(Close(code, reason))
+
+    def _end(self, last: Close | None) -> None:
+        self._outbox.put_nowait((self._clock.now_ns(), last))
         self._dead = True
 
 

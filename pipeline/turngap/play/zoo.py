@@ -1,0 +1,218 @@
+"""Plays the agents of `turngap.testing.zoo` and holds what turngap reads against the truth."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import zip_longest
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+from turngap.caller.dialects.registry import find_dialect
+from turngap.core.clock import Clock
+from turngap.core.errors import AgentError
+from turngap.core.results import Turn
+from turngap.play.plan import PlayPlan
+from turngap.play.run import RunInProgress
+from turngap.play.target import AgentChoice, Target
+from turngap.scenario.library import LoadedScenario, load_scenario, shipped_library
+from turngap.scenario.model import When
+from turngap.testing.dialects import make_half
+from turngap.testing.memory import End, line_to
+from turngap.testing.virtual import LoopClock, in_virtual_time
+from turngap.testing.zoo import ZOO, Agent, Right, converse
+
+# One with RTVI's words, and one with nothing but sound, coded as µ-law.
+DIALECTS = ("pipecat", "twilio")
+TOLERANCE_MS = 10.0
+
+Verdict = Literal["right", "refused", "misleading", "wrong"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What turngap makes of an agent in a dialect.
+
+    Attributes:
+        turns: all that were stored, by call.
+        off: what differs from the truth, a sentence each.
+    """
+
+    agent: Agent
+    dialect: str
+    turns: Sequence[Turn | None]
+    valid: bool
+    verdict: Verdict
+    off: Sequence[str]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "agent": self.agent.name,
+            "does": self.agent.does,
+            "dialect": self.dialect,
+            "right": _one([_words(_truth_of(right)) for right in self.agent.right]),
+            "reads": _one([_words(_read_of(turn)) for turn in self.turns]),
+            "valid": self.valid,
+            "verdict": self.verdict,
+            "off": list(self.off),
+        }
+
+
+def play_zoo(
+    agents: Sequence[Agent] = ZOO,
+    dialects: Sequence[str] = DIALECTS,
+    on_agent: Callable[[], None] = lambda: None,
+) -> Iterator[Reading]:
+    """Play agents in memory and virtual time, each in each dialect."""
+    for agent in agents:
+        for dialect in dialects:
+            yield _read(agent, dialect)
+            on_agent()
+
+
+@cache
+def _scenario(barge_ms: float | None) -> LoadedScenario:
+    loaded = load_scenario(shipped_library() / "quick-questions.yaml")
+    if barge_ms is None:
+        return loaded
+    first, second, *others = loaded.scenario.turns
+    second = second.model_copy(update={"when": When(barge_in_ms=barge_ms)})
+    turns = (first, second, *others)
+    return replace(loaded, scenario=loaded.scenario.model_copy(update={"turns": turns}))
+
+
+def _read(agent: Agent, dialect: str) -> Reading:
+    scenario = _scenario(agent.barge_ms)
+    lengths_ms = [turn.speech.ms for turn in scenario.scenario.turns if turn.speech]
+
+    async def call(run: RunInProgress, number: int) -> None:
+        async def be(end: End, clock: Clock) -> None:
+            half = make_half(dialect)
+            await converse(agent, half, end, clock, call=number, lengths_ms=lengths_ms)
+
+        clock = LoopClock()
+        async with line_to(be, find_dialect(dialect).session(), clock) as line:
+            await run.play_over(line, clock, scenario, repeat=number, watch=clock)
+
+    with TemporaryDirectory(prefix="turngap-zoo-") as folder:
+        choice = AgentChoice(f"ws://zoo/{agent.name.replace(' ', '-')}", dialect=dialect)
+        plan = PlayPlan(scenarios=[scenario], rounds=agent.calls, out=Path(folder))
+        run = RunInProgress(plan, Target(choice, shipped_library(), None), "zoo")
+        for number in range(1, agent.calls + 1):
+            try:
+                in_virtual_time(call(run, number))
+            except AgentError:
+                continue
+        stored = run.finish()
+    played = {(turn.repeat, turn.turn): turn for turn in stored.turns}
+    every = [
+        played.get((number, turn + 1))
+        for number in range(1, agent.calls + 1)
+        for turn in range(len(lengths_ms))
+    ]
+    verdict, off = judge(agent, every, valid=stored.record.valid)
+    return Reading(agent, dialect, every, stored.record.valid, verdict, off)
+
+
+def judge(
+    agent: Agent, turns: Sequence[Turn | None], *, valid: bool
+) -> tuple[Verdict, Sequence[str]]:
+    """Hold the turns of all calls against the truth; return the verdict and what is off.
+
+    A figure that is wrong is `misleading` where the run is invalid or the turn has a note, and so
+    is a right one beside something that is wrong, such as a false start that was not counted.
+    """
+    verdicts: list[Verdict] = []
+    off: list[str] = []
+    rights = [*agent.right, *[agent.right[-1]] * len(turns)][: len(turns)]
+    for number, (right, turn) in enumerate(zip_longest(rights, turns), start=1):
+        assert right is not None
+        verdict, why = _judge_turn(right, turn)
+        if verdict == "wrong" and not valid:
+            verdict = "misleading"
+        verdicts.append(verdict)
+        off += [f"turn {number}: {why}"] if why else []
+    order: tuple[Verdict, ...] = ("wrong", "misleading", "refused", "right")
+    return next(v for v in order if v in verdicts), off
+
+
+def _judge_turn(right: Right, turn: Turn | None) -> tuple[Verdict, str]:
+    truth, read = _truth_of(right), _read_of(turn)
+    why = f"{_words(read)}, not {_words(truth)}"
+    if turn is None or right.gone:
+        gone = turn is None or turn.outcome == "error"
+        return ("right", "") if right.gone and gone else ("wrong", why)
+    beside = [name for name, wanted in truth.items() if not _near(read[name], wanted)]
+    if not beside:
+        return "right", ""
+    if not {"outcome", "gap"} & {*beside}:
+        return "misleading", why
+    reason = turn.left_out or (turn.why_no_gap if turn.gap_ms is None else None)
+    if reason is not None and right.refuses is not None and right.refuses in reason:
+        return "refused", f"{why}: {reason}"
+    return ("misleading" if turn.notes else "wrong"), why
+
+
+def _near(found: Any, wanted: Any) -> bool:
+    if isinstance(found, float) and isinstance(wanted, int | float):
+        return abs(found - wanted) <= TOLERANCE_MS
+    return found == wanted
+
+
+# A figure by its name in tables; those that a truth leaves out are not compared.
+Figures = dict[str, Any]
+
+
+def _truth_of(right: Right) -> Figures:
+    if right.gone:
+        return {"outcome": "no turn"}
+    if right.outcome == "error":
+        return {"outcome": "error"}
+    compared: Figures = {
+        "sound": right.first_sound_ms,
+        "answer": right.first_answer_ms,
+        "yield": right.yield_ms,
+        "holes": right.holes,
+    }
+    return {
+        "outcome": right.outcome,
+        "gap": right.gap_ms,
+        **{name: value or None for name, value in compared.items() if value is not None},
+        "false starts": right.false_starts,
+        "backchannels": right.backchannels,
+    }
+
+
+def _read_of(turn: Turn | None) -> Figures:
+    if turn is None:
+        return {"outcome": "no turn"}
+    return {
+        "outcome": turn.outcome,
+        "gap": turn.gap_ms,
+        "sound": getattr(turn, "first_sound_ms", None),
+        "answer": getattr(turn, "first_answer_ms", None),
+        "yield": turn.yield_ms,
+        "holes": len(getattr(turn, "holes", ())),
+        "false starts": getattr(turn, "false_starts", 0),
+        "backchannels": getattr(turn, "backchannels_heard", 0),
+    }
+
+
+def _words(figures: Figures) -> str:
+    """Name the figures; the sound and the answer only where they are not those of the gap."""
+    shown = [
+        f"{name} {value:,.0f}"
+        for name, value in figures.items()
+        if value
+        and name not in ("outcome", "gap")
+        and not (name in ("sound", "answer") and _near(value, figures.get("gap")))
+    ]
+    gap = figures.get("gap")
+    return ", ".join([f"{figures['outcome']}{'' if gap is None else f' {gap:,.0f}'}", *shown])
+
+
+def _one(turns: Sequence[str]) -> list[str]:
+    """Say what holds for all turns, or for all that follow, once."""
+    while len(turns) > 1 and turns[-1] == turns[-2]:
+        turns = turns[:-1]
+    return list(turns)

@@ -38,7 +38,13 @@ from turngap.store.writer import RunWriter
 ODD_MS = 100.0 / 3.0 + 0.1
 ODD = [
     make_turn(turn=8, gap_ms=ODD_MS, lead_ms=1e-7, yield_ms=1e16 / 3, phase_ms=0.1 + 0.2),
-    make_turn(turn=9, reply='=HYPERLINK("http://x","y")', transcript="-5, @ home;\n=1+1"),
+    make_turn(
+        turn=9,
+        first_sound_ms=160.0,
+        onset_spread_ms=4.5,
+        reply='=HYPERLINK("http://x","y")',
+        transcript="-5, @ home;\n=1+1",
+    ),
     make_turn(turn=10, reply="'=2", transcript="über „q\" \r x;'+1", llm="a,b", left_out="-"),
     make_turn(
         turn=11,

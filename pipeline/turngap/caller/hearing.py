@@ -16,6 +16,7 @@ from turngap.core.events import (
     AgentMarks,
     AgentSilence,
     AgentSilent,
+    AgentSound,
     AgentSpeech,
     AgentText,
     EndpointTold,
@@ -218,10 +219,10 @@ class Listener:
         about = (told.counts, told.why, told.error, told.calls, now_ns)
         self.feed(AgentMarks(told.agent_turn, placed, dict(told.marks), *about))
 
-    def _feed_all(self, events: Sequence[AgentSpeech | AgentSilence]) -> None:
+    def _feed_all(self, events: Sequence[AgentSpeech | AgentSilence | AgentSound]) -> None:
         for event in events:
             if isinstance(event, AgentSilence):
                 self.silent_since_ns = event.at_ns
-            else:
+            elif isinstance(event, AgentSpeech):
                 self._speech_received_ns = event.received_ns
             self.feed(event)

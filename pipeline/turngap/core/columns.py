@@ -153,6 +153,20 @@ TURN_COLUMNS: "Sequence[Column[Turn]]" = (
         True,
     ),
     Column(
+        "first_sound_ms",
+        "number",
+        "From the person's last sound to the agent's first sound, be it speech or not, in ms.",
+        lambda turn: turn.first_sound_ms,
+        True,
+    ),
+    Column(
+        "onset_spread_ms",
+        "number",
+        "How far apart three levels, 6 dB apart, place the agent's first word, in ms.",
+        lambda turn: turn.onset_spread_ms,
+        True,
+    ),
+    Column(
         "yield_ms",
         "number",
         "Where the person interrupted: from their first sound to the agent's silence, in ms.",

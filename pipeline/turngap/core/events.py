@@ -26,21 +26,37 @@ class UserSpeech:
 
 @dataclass(frozen=True, slots=True)
 class AgentSpeech:
-    """The agent became audible. `received_ns`: arrival of the chunk that holds the onset.
+    """The agent began to speak. `received_ns`: arrival of the chunk that holds the onset.
 
-    `lead_ns` is how much inaudible audio was played directly before the onset.
+    `lead_ns` is how much audio without speech was played directly before the onset. `spread_ns` is
+    how far apart three levels place the onset. More of the speech may correct an onset that was
+    reported before: `instead_of_ns`.
     """
 
     onset_ns: int
     received_ns: int
     lead_ns: int = 0
+    spread_ns: int | None = None
+    instead_of_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSilence:
-    """The agent was last audible at `at_ns`."""
+    """The agent's speech was last audible at `at_ns`."""
 
     at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSound:
+    """Something of the agent that is no speech sounded from `at_ns` on.
+
+    `dbfs` is the level of its loudest 10 ms. A `bed` goes on while nobody speaks.
+    """
+
+    at_ns: int
+    dbfs: float
+    bed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +168,7 @@ Event = (
     UserSpeech
     | AgentSpeech
     | AgentSilence
+    | AgentSound
     | PlayoutFlushed
     | AgentMarks
     | AgentFault

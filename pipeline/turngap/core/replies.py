@@ -17,6 +17,7 @@ class Stretch:
     end_ns: int | None
     received_ns: int
     lead_ns: int
+    spread_ns: int | None = None
 
 
 class HeardSpeech:
@@ -32,6 +33,8 @@ class HeardSpeech:
         """Take one event."""
         match event:
             case AgentSpeech():
+                if (before := event.instead_of_ns) is not None:
+                    self._speech = [e for e in self._speech if e.onset_ns != before]
                 insort(self._speech, event, key=lambda e: e.onset_ns)
             case AgentSilence(at_ns):
                 insort(self._silences, at_ns)
@@ -61,11 +64,8 @@ class HeardSpeech:
                 continue
             silent_ns = _first_after(self._silences, speech.onset_ns - 1)
             ends = [ns for ns in (silent_ns, flushed_ns) if ns is not None]
-            heard.append(
-                Stretch(
-                    speech.onset_ns, min(ends, default=None), speech.received_ns, speech.lead_ns
-                )
-            )
+            about = (speech.received_ns, speech.lead_ns, speech.spread_ns)
+            heard.append(Stretch(speech.onset_ns, min(ends, default=None), *about))
         return heard
 
 

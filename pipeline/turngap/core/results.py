@@ -137,6 +137,8 @@ class Turn(Document):
     what the agent said that kept it from making the reply, or the whole of it; or what kept the
     caller from measuring the turn. `notes` say what else was odd about what the agent sent, such as
     values that were left out, and how often.
+    `first_sound_ms` is the gap to the agent's first sound, speech or not; `onset_spread_ms` is how
+    far apart three levels place its first word.
     `speech_ms` is the time from the person's first sound to the last, and `pauses` are the labelled
     silences between them; None: nobody looked for any. `endpoints_ms`: when the agent decided that
     the turn was over, each time, from the person's first sound on; None: it does not say.
@@ -170,6 +172,8 @@ class Turn(Document):
     reply: Said
     lead_ms: float | None
     yield_ms: float | None
+    first_sound_ms: float | None = None
+    onset_spread_ms: float | None = None
     backchannels: tuple[BackchannelRecord, ...] = ()
     marks: tuple[MarkRecord, ...]
     agent_turns: tuple[tuple[MarkRecord, ...], ...] = ()

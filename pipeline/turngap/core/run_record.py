@@ -13,7 +13,7 @@ from turngap.core.results import (
 from turngap.core.stored import BudgetMs, Document, Header, Label, Said, Settings, Stored
 
 # Changes whenever a figure would come out differently from the same events.
-METRICS_VERSION = 3
+METRICS_VERSION = 4
 
 # What a run's `agent` holds of an agent at a URL once a line to it is open.
 TOLD_BY_THE_LINE = ("dialect", "line_rate_hz")

@@ -24,6 +24,9 @@ class TrackedTurn:
         endpoints_ns: when the agent decided that this turn was over, too early or not, in order;
             None where it does not say.
         lead_ns: the part of the gap in which the agent played inaudible audio up to its onset.
+        first_sound_ns: the first sound of the agent after the person's end, speech or not; from the
+            person's start on if it cut in.
+        onset_spread_ns: how far apart three levels place the onset.
     """
 
     turn: int
@@ -45,6 +48,8 @@ class TrackedTurn:
     lead_ns: int | None
     endpoints_ns: tuple[int, ...] | None
     ended_ns: int
+    first_sound_ns: int | None = None
+    onset_spread_ns: int | None = None
 
 
 def unfinished(speech: UserSpeech, end: TurnEnded, why: str) -> TrackedTurn:

@@ -11,6 +11,7 @@ from turngap.core.events import (
     AgentMarks,
     AgentSilence,
     AgentSilent,
+    AgentSound,
     AgentSpeech,
     AgentText,
     EndpointTold,
@@ -58,6 +59,7 @@ class TurnTracker:
         self._finished: set[int] = set()
         self._heard = HeardSpeech()
         # These lists are in the order of their instants.
+        self._sounds: list[AgentSound] = []
         self._transcripts: list[UserTranscript] = []
         self._texts: list[AgentText] = []
         self._agent_turns: dict[int, AgentMarks] = {}
@@ -94,6 +96,8 @@ class TurnTracker:
             case AgentSpeech() | AgentSilence() | PlayoutFlushed():
                 self._heard.add(event)
                 self._replies_known.clear()
+            case AgentSound():
+                insort(self._sounds, event, key=lambda e: e.at_ns)
             case AgentMarks():
                 self._merge(event)
             case AgentFault() | AgentSilent():
@@ -223,7 +227,19 @@ class TurnTracker:
             lead_ns=lead_of(reply, gap_ns),
             endpoints_ns=self._endpoints(speech, replied=reply is not None),
             ended_ns=end.at_ns,
+            first_sound_ns=self._first_sound(speech, end, reply),
+            onset_spread_ns=reply.spread_ns if reply else None,
         )
+
+    def _sounds_in(self, speech: UserSpeech, end: TurnEnded, since_ns: int) -> list[AgentSound]:
+        upto = min(self._next_start(speech), end.at_ns)
+        return [s for s in self._sounds if since_ns <= s.at_ns < upto]
+
+    def _first_sound(self, speech: UserSpeech, end: TurnEnded, reply: Stretch | None) -> int | None:
+        cut_in = reply is not None and reply.start_ns < speech.end_ns
+        sounds = self._sounds_in(speech, end, speech.start_ns if cut_in else speech.end_ns)
+        starts = [s.at_ns for s in sounds] + ([reply.start_ns] if reply else [])
+        return min(starts, default=None)
 
     def _why_no_marks(
         self, speech: UserSpeech, heard: AgentMarks | None, marks: Mapping[str, int]
@@ -246,6 +262,11 @@ class TurnTracker:
         silent = (f for f in self._faults if isinstance(f, AgentSilent))
         told = next((s.why for s in silent if speech.start_ns <= s.at_ns <= upto), None)
         why = _WHY_NO_GAP[end.reason]
+        if told is None and (sounds := self._sounds_in(speech, end, speech.end_ns)):
+            loudest = max(sounds, key=lambda s: s.dbfs)
+            at_ms = ns_to_ms(loudest.at_ns - speech.end_ns)
+            bed = ", which went on" if loudest.bed else ""
+            told = f"sound that is no speech came at {at_ms:.0f} ms ({loudest.dbfs:.0f} dBFS{bed})"
         return why if told is None else f"{why}: {told}"
 
     def _agent_turns_in(self, speech: UserSpeech) -> tuple[AgentMarks, ...]:

@@ -205,6 +205,7 @@ def _exceptions(connection: Connection, report: TurnReport, turn: TrackedTurn) -
             "why_no_gap": "typed: nobody spoke, so there is no user end to count from",
             "stages": (),
             "lead_ms": None,
+            "first_sound_ms": None,
             "left_out": TYPED,
         }
     if turn.outcome == "abandoned" and connection.switched_between(

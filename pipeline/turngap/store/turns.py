@@ -29,14 +29,18 @@ def stored_fields(turn: TrackedTurn) -> dict[str, Any]:
         "outcome": turn.outcome,
         "ended": turn.ended,
         "gap_ns": turn.gap_ns,
-        "gap_ms": None if turn.gap_ns is None else ns_to_ms(turn.gap_ns),
+        "gap_ms": _ms(turn.gap_ns),
         "why_no_gap": turn.why_no_gap,
         "error": turn.error,
         "stages": turn.stages,
         "transcript": turn.transcript,
         "reply": turn.reply,
-        "lead_ms": None if turn.lead_ns is None else ns_to_ms(turn.lead_ns),
-        "yield_ms": None if turn.yield_ns is None else ns_to_ms(turn.yield_ns),
+        "lead_ms": _ms(turn.lead_ns),
+        "yield_ms": _ms(turn.yield_ns),
+        "first_sound_ms": _ms(
+            None if turn.first_sound_ns is None else turn.first_sound_ns - turn.user_end_ns
+        ),
+        "onset_spread_ms": _ms(turn.onset_spread_ns),
         "marks": _marks(turn),
         "agent_turns": tuple(_reported(reported) for reported in turn.agent_turns),
         "counts": _counts(turn),
@@ -44,6 +48,10 @@ def stored_fields(turn: TrackedTurn) -> dict[str, Any]:
         "notes": {} if turn.why_no_marks is None else {f"no marks: {turn.why_no_marks}": 1},
         "endpoint_why": heard.why if (heard := heard_agent_turn(turn)) else None,
     }
+
+
+def _ms(ns: int | None) -> float | None:
+    return None if ns is None else ns_to_ms(ns)
 
 
 def _endpoints(turn: TrackedTurn) -> tuple[float, ...] | None:

@@ -80,16 +80,23 @@ def breakable(cell: str) -> str:
     return whole
 
 
+def audio_file(run: Run, turn: Turn) -> Path | None:
+    """Find a turn's recording; None if there is none, or if it is outside the run's folder."""
+    if turn.audio is None:
+        return None
+    path = PurePosixPath(turn.audio.file)
+    inside = not path.is_absolute() and ".." not in path.parts
+    return run.path / path if inside and is_file(run.path / path) else None
+
+
 def audio_link(run: Run, turn: Turn, base: Path) -> str | None:
     """Build a link from a page in `base` that plays this turn, up to where the next one begins.
 
     Return None if there is no recording, if it is outside the run's folder, or if that folder is
     outside `base`: a stored run may come from an untrusted source.
     """
-    if turn.audio is None or not run.path.is_relative_to(base):
-        return None
-    path = PurePosixPath(turn.audio.file)
-    if path.is_absolute() or ".." in path.parts or not is_file(run.path / path):
+    file = audio_file(run, turn)
+    if file is None or turn.audio is None or not run.path.is_relative_to(base):
         return None
     start_ms = max(0.0, turn.audio.user_start_ms - LEAD_IN_MS)
     later = [
@@ -100,5 +107,5 @@ def audio_link(run: Run, turn: Turn, base: Path) -> str | None:
         and t.audio.user_start_ms > turn.audio.user_start_ms
     ]
     end = f",{min(later) / 1000:.2f}" if later else ""
-    link = quote((run.path.relative_to(base) / path).as_posix())
+    link = quote(file.relative_to(base).as_posix())
     return f"{link}#t={start_ms / 1000:.2f}{end}"

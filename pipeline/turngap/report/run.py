@@ -21,6 +21,7 @@ from turngap.report import (
     turn_words,
     words,
 )
+from turngap.report.evidence import evidence
 from turngap.report.looks import Style
 from turngap.report.sections import (
     PAGE,
@@ -86,6 +87,9 @@ def run_report(run: Run, *, with_turns: bool = False) -> Report:
     ]
     if with_turns:
         sections[0] = Section("Turn gap", [*sections[0].items, *_plot(run, summary)])
+        if run.turns:
+            anchors = [_anchor(number) for number, _ in enumerate(run.turns, start=1)]
+            sections.insert(-1, Section("What was heard", [evidence(run, anchors)]))
         sections.insert(-1, Section("Turns", [_cards(run)]))
     return Report(
         command="replay",

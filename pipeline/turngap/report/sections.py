@@ -206,7 +206,27 @@ class Drawing:
     where: frozenset[Medium] = PAGE
 
 
-Item = Table | Lines | Figures | Code | Folded | Cards | Drawing
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """A small drawing of a turn, which leads to its card."""
+
+    title: str
+    outcome: str
+    style: Style
+    anchor: str
+    chart: Chart
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """Small drawings beside one another; `note` explains them all."""
+
+    strips: Sequence[Strip]
+    note: str
+    where: frozenset[Medium] = PAGE
+
+
+Item = Table | Lines | Figures | Code | Folded | Cards | Drawing | Sheet
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,9 +252,17 @@ def _second(first: Sequence[Act], second: Callable[[Turn], Sequence[Act]]) -> Ac
 
 
 def _tool(hold_ms: float, answer_ms: float) -> Acts:
-    began, ended = "llm-function-call-in-progress", "llm-function-call-stopped"
-    words = ((hold_ms + 40, began), (answer_ms - 300, ended))
-    return says((hold_ms, HOLD), *words, (answer_ms, ANSWER))
+    """Hold, call a tool and answer, in two replies of the LLM."""
+    call = "llm-function-call"
+    held = ((hold_ms + 40, f"{call}-in-progress"), (answer_ms - 300, f"{call}-stopped"))
+    words = (*_replied(hold_ms - 100, hold_ms + 60), *_replied(answer_ms - 250, answer_ms - 20))
+    return says((hold_ms, HOLD), *held, *words, (answer_ms, ANSWER))
+
+
+def _replied(from_ms: float, to_ms: float) -> list[Act]:
+    """Tell of a reply of the LLM."""
+    words = ("bot-llm-started", "bot-llm-text", "bot-llm-stopped")
+    return list(zip((from_ms, (from_ms + to_ms) / 2, to_ms), words, strict=True))
 
 
 def _with_bed(name: str, wave: Callable[[Floats, int], Floats], dbfs: float, **more: Any) -> Agent:
@@ -681,8 +689,8 @@ class _Call:
         words: list[Act] = [(-turn.ms + 40, "user-started-speaking")]
         if spoken:
             words += [(150, "user-stopped-speaking"), (155, "user-transcription")]
-            words += [(min(160, spoken[0] - 100), "bot-llm-started")]
-            words += [(spoken[-1] - 20, "bot-llm-stopped")]
+            if "bot-llm-started" not in dict(acts).values():
+                words += _replied(min(160, spoken[0] - 100), spoken[-1] - 20)
         for ms, act in (*words, *acts):
             self._plan(end_ns + ms_to_ns(ms), act)
 

@@ -222,4 +222,4 @@ def no_pause_is_avoided(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
 @pytest.fixture(autouse=True)
 def no_secret_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test gives as a secret is no secret in the next."""
-    monkeypatch.setattr("turngap.core.secrets._known", set())
+    monkeypatch.setattr("turngap.core.secrets._known", ())

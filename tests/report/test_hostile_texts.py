@@ -1,6 +1,7 @@
 """Texts of a hostile agent in every report: a terminal obeys none of them, and XML stays XML."""
 
 import json
+import re
 from xml.etree import ElementTree
 
 import pytest
@@ -29,7 +30,9 @@ EVIL = (
     "\x1b[2J\x1b]0;owned\x07\x9b31m\u202eevil\u2066</script><b>--&gt;]]>\ud83d\x00\x0b\uffff\ufffe"
     "\r\n::error::no\u2028next"
 )
-COMMAND = f"::set-output name=evil::{'word ' * 14} ::add-mask::x ##[add-path]y ##vso[task.x]"
+COMMAND = (
+    f"::set-output name=evil::{'word ' * 14} ::add-mask::x ##[add-path]y ##vso[task.x] ##teamcity[z"
+)
 
 
 def evil_turn(turn: int, marks_ms: dict[str, float] | None) -> Turn:
@@ -75,7 +78,7 @@ def shown(text: Text | str) -> None:
     assert "evil" in plain
     for line in plain.split("\n"):
         assert line.isprintable(), line
-        assert not (line.lstrip().startswith("::") or "##[" in line or "##vso[" in line), line
+        assert not (line.lstrip().startswith("::") or re.search(r"##\w*\[", line)), line
 
 
 def test_the_terminal_gets_nothing_that_it_would_obey(run: Run) -> None:

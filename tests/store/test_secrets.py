@@ -1,18 +1,27 @@
 """Secrets by name and by value, in settings, arguments, URLs, names and texts."""
 
+import json
 from typing import Any
 
 import pytest
+from made_records import make_turn
 
 from turngap.caller.endpoint import Endpoint
+from turngap.cli.shared import print_json
+from turngap.core.events import ToolCall
+from turngap.core.results import Turn
 from turngap.core.secrets import (
     REMOVED,
+    remember,
     remember_arguments,
     remember_secrets,
     text_without_secrets,
     texts_without_secrets,
     without_secrets,
 )
+from turngap.core.stored import PackedEvents
+from turngap.core.untrusted import text_of
+from turngap.store.documents import encode, parse_document
 
 SECRET = "Xq7zW2pLm9"
 
@@ -73,8 +82,12 @@ def test_a_secret_in_a_text_is_removed(text: str) -> None:
         {"sets": [f"llm.api_key={SECRET}"]},
     ],
 )
-def test_a_secret_in_settings_is_removed_and_so_is_its_echo(settings: dict[str, Any]) -> None:
+def test_a_secret_in_settings_is_removed_and_a_users_is_echoed_nowhere(
+    settings: dict[str, Any],
+) -> None:
     assert SECRET not in repr(without_secrets(settings))
+    assert text_without_secrets(SECRET) == SECRET
+    remember_secrets(settings)
     echo = f"401: {SECRET} is not valid"
     assert text_without_secrets(echo) == f"401: {REMOVED} is not valid"
     assert texts_without_secrets({"a": [echo]}) == {"a": [f"401: {REMOVED} is not valid"]}
@@ -209,3 +222,73 @@ def test_a_key_in_place_of_its_variables_name_is_removed() -> None:
         "key": REMOVED,
     }
     assert without_secrets({"api_key_env": "MY_KEY_2"}) == {"api_key_env": "MY_KEY_2"}
+
+
+def test_what_an_agent_or_a_document_names_is_removed_there_and_nowhere_else() -> None:
+    named = {
+        "arguments": {"password": "3f9a1c27d4", "url": "http://a:b1c2d3e4f5@h/?sig=a9b8c7d6e5"}
+    }
+    assert texts_without_secrets(named) == {
+        "arguments": {"password": REMOVED, "url": f"http://h/?sig={REMOVED}"}
+    }
+    without_secrets({"api_key": "0123456789abcdef"})
+    said = "3f9a1c27d4 b1c2d3e4f5 a9b8c7d6e5 0123456789abcdef"
+    assert text_without_secrets(said) == said
+
+
+def test_many_remembered_values_are_sorted_once() -> None:
+    for number in range(3):
+        remember("sixsix" * (number + 1))
+    assert text_without_secrets("sixsix" * 2) == REMOVED
+
+
+def test_a_value_with_spaces_around_it_is_removed_without_them() -> None:
+    remember(" 8c7b6a5d4e\n")
+    assert text_without_secrets("it is 8c7b6a5d4e.") == f"it is {REMOVED}."
+
+
+def test_a_cut_leaves_no_first_part_of_a_secret() -> None:
+    remember(SECRET)
+    for most in range(1, len(SECRET)):
+        assert "Xq" not in text_of(f"- {SECRET}", 2 + most)
+    assert text_of(f"{SECRET} and more", 13) == f"{REMOVED} and…"
+
+
+def test_a_secret_in_two_pieces_of_a_reply_is_not_stored() -> None:
+    remember(SECRET)
+    pieces = ["It is ", SECRET[:4], SECRET[4:] + ".", " Bye."]
+    turn = make_turn().model_copy(
+        update={
+            "reply": "".join(pieces),
+            "events": PackedEvents({"event": "AgentText", "at_ns": 1, "text": p} for p in pieces),
+        }
+    )
+    stored = encode(turn).decode()
+    assert SECRET[:4] not in stored
+    assert SECRET[4:] not in stored
+    assert [bool(event["text"].strip()) for event in turn.events] == [True] * 4
+
+
+@pytest.mark.parametrize("word", ["caller", "answered", "at_ns_", "arguments", "schema_version"])
+def test_a_document_stays_readable_whatever_word_is_a_secret(word: str) -> None:
+    remember(word)
+    call = ToolCall("book", {"x": f"{word}!", word: 1})
+    turn = make_turn(calls=(call,), counts={f"n {word}": 1.0})
+    read = parse_document(encode(turn), Turn, "here")
+    assert read == turn
+    assert read.counts == {f"n {REMOVED}": 1.0}
+    assert read.calls is not None
+    assert read.calls[0].arguments["x"] == f"{REMOVED}!"
+
+
+def test_a_number_that_is_spelled_as_a_secret_is_none_in_json(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    remember("424242")
+    print_json({"gap_ms": 14242421.5, "pin": 424242, "pins": [424242.0, "is 424242"], "424242": 1})
+    assert json.loads(capsys.readouterr().out) == {
+        "gap_ms": 14242421.5,
+        "pin": REMOVED,
+        "pins": [REMOVED, f"is {REMOVED}"],
+        "424242": 1,
+    }

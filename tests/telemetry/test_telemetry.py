@@ -13,6 +13,7 @@ from otlp_collector import Collector, Span, collector
 from turngap.caller.endpoint import Endpoint
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError
+from turngap.core.events import ToolCall
 from turngap.core.results import Turn
 from turngap.core.secrets import remember
 from turngap.load.calls import Answered, load_turn
@@ -147,14 +148,22 @@ def test_what_was_said_is_sent_only_if_it_is_wanted(
     assert open_.attributes["turngap.reply"] == "Your code is 1234."
 
 
-def test_no_secret_goes_out(there: Collector) -> None:
+def test_no_secret_goes_out_though_an_agent_echoes_it(
+    there: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
     remember(SECRET)
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
     turn = make_turn(marks_ms=None, ended="timeout", error=f"401: bad key {SECRET}")
+    call = ToolCall(SECRET, {SECRET: SECRET, "password": "Pl4nted00qZ7wK"}, error=SECRET)
+    echo = make_turn(turn=2, reply=f"It is {SECRET}", transcript=SECRET, calls=(call,))
     telemetry = telemetry_to(there.url)
-    record(telemetry, turn, label=f"--token {SECRET}")
+    record(telemetry, turn, echo, label=f"--token {SECRET}")
     telemetry.close()
     assert there.spans
-    assert not any(SECRET.encode() in body for _, _, body in there.requests)
+    bodies = b"".join(body for _, _, body in there.requests)
+    assert b"It is (removed)" in bodies
+    assert SECRET.encode() not in bodies
+    assert b"Pl4nted" not in bodies
 
 
 def test_the_environment_names_where_it_goes_and_who_sends_it(

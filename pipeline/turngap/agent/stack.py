@@ -22,7 +22,7 @@ from turngap.core.errors import InputError, known_names, url_meant
 from turngap.core.problems import problems, reason
 from turngap.core.results import HeldOutRecord
 from turngap.core.run_record import SIMULATED_LLM
-from turngap.core.secrets import text_without_secrets
+from turngap.core.secrets import remember_secrets, text_without_secrets
 from turngap.store.files import read_toml
 
 GROUP = "turngap.stacks"
@@ -177,6 +177,7 @@ def load_stack(name_or_file: str) -> Stack:
 
 
 def _validated(values: dict[str, Any], where: str) -> Stack:
+    remember_secrets(values)
     shaped = dict(values)
     for kind in KINDS:
         table = shaped.get(kind)
@@ -214,6 +215,7 @@ def override(stack: Stack, backends: Mapping[Kind, str | None], sets: Sequence[s
         table, key, value = _parse_assignment(assignment)
         target = values[table]["settings"] if table in KINDS else values[table]
         target[key] = value
+    remember_secrets(values)
     try:
         return Stack.model_validate(values)
     except ValidationError as e:

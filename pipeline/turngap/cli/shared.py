@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from turngap.core.errors import ExitCode, InputError, TurngapError
-from turngap.core.secrets import text_without_secrets, texts_without_secrets, without_known_secrets
+from turngap.core.secrets import (
+    shown_without_secrets,
+    text_without_secrets,
+    without_known_secrets,
+)
 from turngap.core.untrusted import harmless, inert
 
 if TYPE_CHECKING:
@@ -42,8 +46,8 @@ def _replaced(e: UnicodeError) -> tuple[str, int]:
 def show_error(error: TurngapError) -> None:
     """Show an error that ended the command; with `--json` it is the document."""
     if "--json" in sys.argv:
-        problem = {"kind": error.kind, "message": error.message, "hint": error.hint}
-        print_json({"error": texts_without_secrets(problem)})
+        message, hint = map(text_without_secrets, (error.message, error.hint))
+        print_json({"error": {"kind": error.kind, "message": message, "hint": hint}})
     show_failure(error)
 
 
@@ -91,16 +95,21 @@ def telemetry_of(ctx: typer.Context, otlp: str | None) -> "Telemetry":
 
 def print_json(document: Any) -> None:
     """Write the document to stdout; what is not printable, or begins a command, is escaped."""
+    document = shown_without_secrets(document)
     whole = (sys.stdout.encoding or "").lower().startswith("utf")  # others lack characters
     text = json.dumps(document, indent=2, ensure_ascii=not whole).replace("##", "#\\u0023")
     escaped = {c: json.dumps(c)[1:-1] for c in {*text} - {"\n"} if not c.isprintable()}
-    print_text(text.translate(str.maketrans(escaped)))
+    _write(text.translate(str.maketrans(escaped)))
 
 
 def print_text(text: str) -> None:
     """Write lines to stdout; none of them is a command to a CI server."""
+    _write(inert(without_known_secrets(text)))
+
+
+def _write(text: str) -> None:
     with _stdout():
-        sys.stdout.write(inert(without_known_secrets(text)) + "\n")
+        sys.stdout.write(text + "\n")
 
 
 def print_block(block: "Callable[[int], RenderableType]") -> None:

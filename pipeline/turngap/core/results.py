@@ -191,7 +191,7 @@ class Turn(Document):
     transcribed: AnswerRecord | None = None
     judged: JudgeRecord | None = None
     left_out: str | None = None
-    events: Events = PackedEvents()
+    events: Events = Field(default_factory=PackedEvents)
 
     @property
     def key(self) -> TurnKey:

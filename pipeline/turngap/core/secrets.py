@@ -1,13 +1,14 @@
 """What must never be stored or shown: keys, tokens, passwords.
 
 A value is a secret if it stands under a secret's name: that of a setting, a header, a flag or a
-parameter of a URL. It is remembered, as is what `${NAME}` stood for, and removed from every text
-from then on. `${NAME}` itself gives nothing away and stays.
+parameter of a URL. The user's own are remembered, as is what `${NAME}` stood for, and removed from
+every text from then on; what an agent or a stored document names is removed where it stands.
+`${NAME}` itself gives nothing away and stays.
 """
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, cast
@@ -53,13 +54,22 @@ _HOST_OR_PATH = re.compile(r"(?:[a-z0-9-]+\.)+[a-z]{2,24}\.?(?::\d+)?|[.~]*/.*",
 
 _CALLED = "arguments"  # of a tool
 
-_known: set[str] = set()
+_Clean = Callable[[str], str]
+
+_known: tuple[str, ...] = ()  # the longest first
+
+
+def _forget(value: Any) -> None:
+    """Learn nothing: what is cleaned is not the user's own."""
 
 
 def remember(secret: str) -> None:
     """Remove this value from every text from now on; a shorter one would be found in words."""
-    if len(secret) >= 6 and REMOVED not in secret:
-        _known.update((secret, quote(secret, safe=""), json.dumps(secret)[1:-1]))
+    global _known  # noqa: PLW0603 - what a process was given
+    secret = secret.strip()
+    if len(secret) >= 6 and REMOVED not in secret and secret not in _known:
+        forms = {*_known, secret, quote(secret, safe=""), json.dumps(secret)[1:-1]}
+        _known = tuple(sorted(forms, key=len, reverse=True))
 
 
 def remember_arguments(words: Sequence[str]) -> None:
@@ -74,20 +84,40 @@ def remember_arguments(words: Sequence[str]) -> None:
 
 
 def remember_secrets(settings: Mapping[str, Any]) -> None:
-    """Learn the secrets among these settings or environment variables, told by their names."""
-    without_secrets(settings)
+    """Remember the secrets among a user's settings or environment variables, by their names."""
+    clean = partial(text_without_secrets, learn=_remember)
+    _masked(settings, clean, by_name=True, learn=_remember)
 
 
 def without_known_secrets(text: str) -> str:
     """Remove the remembered values; nothing else changes, so markup stays whole."""
-    for secret in sorted(_known, key=len, reverse=True):
+    for secret in _known:
         text = text.replace(secret, REMOVED)
     return text
 
 
-def text_without_secrets(text: str, *, learn: Callable[[str], None] | None = None) -> str:
+def cut_without_secrets(text: str, most: int) -> str:
+    """Cut a text after `most` characters so that no first part of a remembered value is left."""
+    return without_known_secrets(text[: most + max(map(len, _known[:1]), default=0)])[:most]
+
+
+def pieces_without_secrets(pieces: Sequence[str]) -> list[str]:
+    """Clean the pieces of one text; if a secret spans some, the first word has all of the text."""
+    cleaned, whole = [*map(text_without_secrets, pieces)], text_without_secrets("".join(pieces))
+    first = iter([whole])
+    if "".join(cleaned) == whole:
+        return cleaned
+    return [next(first, "…") if piece.strip() else piece for piece in pieces]
+
+
+def shown_without_secrets(value: Any) -> Any:
+    """Remove the remembered values from the texts and numbers of a JSON value, not from names."""
+    return _masked(value, without_known_secrets, names=str, numbers=True)
+
+
+def text_without_secrets(text: str, *, learn: Callable[[str], None] = _forget) -> str:
     """Remove remembered values, and what a text or a URL gives to a secret's name (to `learn`)."""
-    text = _URL.sub(partial(_clean_url, learn or _remember), without_known_secrets(text))
+    text = _URL.sub(partial(_clean_url, learn), without_known_secrets(text))
     pieces: list[str] = []
     end = looked_at = 0
     for named in _NAME.finditer(text):
@@ -104,8 +134,7 @@ def text_without_secrets(text: str, *, learn: Callable[[str], None] | None = Non
             placeholder = True
             looked_at = looked_at if "=" in value["given"] else value.end("given")
         if value and _is_secret(last, value["given"]) and not placeholder:
-            if learn:
-                learn(value["given"])
+            learn(value["given"])
             pieces += (text[end : value.start("given")], REMOVED)
             end = looked_at = value.end("given")
     return _PLACE.sub(REMOVED, "".join((*pieces, text[end:])))
@@ -114,40 +143,48 @@ def text_without_secrets(text: str, *, learn: Callable[[str], None] | None = Non
 def header_without_secret(header: str) -> str:
     """Remove the value of an HTTP header, `Name: value`, if it is a secret."""
     name, _, value = header.partition(":")
-    return f"{name}: {_masked(name, value.strip(), by_name=True)}"
+    return f"{name}: {_masked(value.strip(), text_without_secrets, name, by_name=True)}"
 
 
 def without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings without secrets, at any depth, and remember these."""
-    return _masked("", settings, by_name=True)
+    """Return settings without secrets, at any depth."""
+    return _masked(settings, text_without_secrets, by_name=True, numbers=True)
 
 
-def texts_without_secrets(value: Any) -> Any:
-    """Clean every text and every name in a JSON value; a tool's arguments are settings."""
-    return _masked("", value, by_name=False)
+def texts_without_secrets(value: Any, own: Collection[str] = ()) -> Any:
+    """Clean every text and name in a JSON value but turngap's `own`; arguments are settings."""
+    return _masked(value, lambda text: text if text in own else text_without_secrets(text))
 
 
-def _masked(name: str, value: Any, *, by_name: bool) -> Any:
+def _masked(
+    value: Any,
+    clean: _Clean,
+    name: str = "",
+    *,
+    by_name: bool = False,
+    numbers: bool = False,
+    names: _Clean | None = None,
+    learn: Callable[[Any], None] = _forget,
+) -> Any:
     if by_name and value is not None and not isinstance(value, bool) and _is_secret(name, value):
-        _remember(value)
+        learn(value)
         return REMOVED
+    inner = partial(_masked, clean=clean, numbers=numbers, names=names, learn=learn)
     if isinstance(value, Mapping):
-        named = cast("Mapping[str, Any]", value)
         return {
-            text_without_secrets(key): _masked(key, inner, by_name=by_name or key == _CALLED)
-            for key, inner in named.items()
+            (names or clean)(key): inner(each, name=key, by_name=by_name or key == _CALLED)
+            for key, each in cast("Mapping[str, Any]", value).items()
         }
     if isinstance(value, list | tuple):
         # An argument, or the first of a pair, may name the next one.
         items = cast("list[Any] | tuple[Any, ...]", value)
-        names = [str(item) if len(items) == 2 or str(item)[:1] == "-" else "" for item in items]
-        before = zip(["", *names], items, strict=False)
-        return type(items)(_masked(flag, item, by_name=by_name) for flag, item in before)
-    return (
-        text_without_secrets(value, learn=_remember if by_name else None)
-        if isinstance(value, str)
-        else value
-    )
+        flags = [str(item) if len(items) == 2 or str(item)[:1] == "-" else "" for item in items]
+        before = zip(items, ["", *flags], strict=False)
+        return type(items)(inner(item, name=flag, by_name=by_name) for item, flag in before)
+    if isinstance(value, str):
+        return clean(value)
+    whole = isinstance(value, float) and value.is_integer()
+    return REMOVED if numbers and str(int(value) if whole else value) in _known else value
 
 
 def _remember(value: Any) -> None:

@@ -1,19 +1,23 @@
 """The base of stored documents, and types of their fields, from which secrets are removed."""
 
 import json
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
-from typing import Annotated, Any, cast
+from dataclasses import asdict, replace
+from functools import cache
+from typing import Annotated, Any, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
 
+from turngap.core.budget import TurnEnd
 from turngap.core.clock import LONGEST_MS
-from turngap.core.events import ToolCall
+from turngap.core.events import Event, ToolCall
 from turngap.core.labels import MOST_LABEL
 from turngap.core.secrets import (
     header_without_secret,
+    pieces_without_secrets,
     text_without_secrets,
     texts_without_secrets,
     without_secrets,
@@ -31,12 +35,23 @@ Header = Annotated[
 Said = Annotated[str, AfterValidator(text_without_secrets), PlainSerializer(text_without_secrets)]
 Counts = Annotated[dict[str, float], AfterValidator(texts_without_secrets)]
 
+# Of turngap itself, among the names and the texts of an event.
+_OWN = {
+    *get_args(TurnEnd),
+    *(word for kind in (*get_args(Event), ToolCall) for word in (kind.__name__, *kind.__slots__)),
+}
+
 
 class PackedEvents(Sequence[dict[str, Any]]):
     """Events as compressed JSON: unpacked they are most of a turn, and few commands read them."""
 
     def __init__(self, events: Iterable[dict[str, Any]] = ()) -> None:
-        kept = texts_without_secrets(list(events))
+        kept = texts_without_secrets(list(events), _OWN)
+        for kind in ("AgentText", "UserTranscript"):
+            said = [e for e in kept if e.get("event") == kind and isinstance(e.get("text"), str)]
+            texts = pieces_without_secrets([e["text"] for e in said])
+            for event, text in zip(said, texts, strict=True):
+                event["text"] = text
         self._count, self._packed = len(kept), zlib.compress(json.dumps(kept).encode(), 1)
 
     def __len__(self) -> int:
@@ -68,7 +83,9 @@ def _notes(notes: dict[str, int]) -> dict[str, int]:
 
 
 def _calls(calls: tuple[ToolCall, ...] | None) -> tuple[ToolCall, ...] | None:
-    return calls and tuple(ToolCall(**texts_without_secrets(asdict(call))) for call in calls)
+    return calls and tuple(
+        replace(call, **texts_without_secrets(asdict(call), _OWN)) for call in calls
+    )
 
 
 # What was odd about what an agent sent, and how often.
@@ -108,6 +125,12 @@ class Document(Stored):
     """
 
     schema_version: int = 1
+
+    @classmethod
+    @cache
+    def own_words(cls) -> frozenset[str]:
+        """Return the names of all fields at any depth, and the words that they choose from."""
+        return frozenset(re.findall(r'"([\w ]++)"', json.dumps(cls.model_json_schema())))
 
     @classmethod
     def current_version(cls) -> int:

@@ -14,6 +14,8 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Any, cast
 
+from turngap.core.secrets import cut_without_secrets
+
 # A peer's reason or error: a few sentences, or the end of a traceback.
 MOST_SENTENCE = 2_000
 # A name of a tool, a mark or a count.
@@ -30,8 +32,8 @@ MOST_TEXT = 10_000
 
 CUT = "…"
 
-# What begins a command to GitHub or Azure: `::` first in a line, `##[` and `##vso[` anywhere.
-_COMMAND = re.compile(r"(?im)^[^\S\n]*:(?=:)|##(?=\[|vso\[)")
+# What begins a command to a CI server: `::` first in a line, `##[` or as `##vso[` anywhere.
+_COMMAND = re.compile(r"(?im)^[^\S\n]*:(?=:)|##(?=\w*\[)")
 
 _SPACES = ("Cc", "Zl", "Zp", "Zs")
 # What XML 1.0 cannot hold, not even escaped (https://www.w3.org/TR/xml/#charsets).
@@ -48,7 +50,7 @@ def harmless(text: str, most: int = MOST_TEXT) -> str:
     Control characters and line ends become spaces, half a surrogate pair becomes U+FFFD, and what
     else is invisible is left out.
     """
-    kept = text[:most]
+    kept = text if len(text) <= most else cut_without_secrets(text, most)
     if not kept.isprintable():
         kept = "".join(map(_harmless, kept))
     return kept + CUT if len(text) > most else kept

@@ -154,9 +154,10 @@ def encode(record: Document, *, indent: int | None = None) -> bytes:
     """Encode a document as JSON in UTF-8, with a newline at its end.
 
     What an agent sent may hold half of a surrogate pair, for which UTF-8 has no bytes (and which
-    pydantic refuses): it becomes a question mark, and the turn is kept. No text keeps a secret.
+    pydantic refuses): it becomes a question mark, and the turn is kept. No text keeps a secret;
+    turngap's own names and words stay, or the document could not be read.
     """
-    document = texts_without_secrets(record.model_dump(mode="json"))
+    document = texts_without_secrets(record.model_dump(mode="json"), type(record).own_words())
     text = json.dumps(document, ensure_ascii=False, indent=indent)
     return text.encode("utf-8", errors="replace") + b"\n"
 

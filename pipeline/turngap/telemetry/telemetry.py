@@ -403,7 +403,7 @@ def turn_attributes(turn: Turn) -> Attributes:
 def _known(attributes: Mapping[str, Any]) -> Attributes:
     """Leave out what is not known, and every secret."""
     known = {name: v for name, v in attributes.items() if v is not None and v != ""}
-    return texts_without_secrets(known)
+    return texts_without_secrets(known, known)
 
 
 def _ours(about: Mapping[str, Any]) -> Attributes:

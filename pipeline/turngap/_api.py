@@ -14,6 +14,7 @@ from turngap.core.budget import (
     CALIBRATION_TURNS,
     DEFAULT_BUDGET_MS,
     MAX_STARVED_MS,
+    MOST_PLAYED,
     STARVED_MS,
 )
 from turngap.core.errors import InputError, TurngapError
@@ -115,8 +116,8 @@ async def replay(
     from turngap.report.run import write_html
     from turngap.telemetry.telemetry import exporting
 
-    _number("repeat", repeat, 1, whole=True)
-    _number("calibration", calibration, 0, whole=True)
+    _number("repeat", repeat, 1, MOST_PLAYED, whole=True)
+    _number("calibration", calibration, 0, MOST_PLAYED, whole=True)
     _number("starved_ms", starved_ms, 1, MAX_STARVED_MS)
     _number("phase_ms", phase_ms, 0, MAX_MS)
     _number("budget_ms", budget_ms, 1, MAX_MS)

@@ -226,8 +226,8 @@ def test_an_error_shows_its_hint_in_a_traceback_and_no_secret_of_a_url() -> None
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"repeat": 0}, "repeat=0: expected a whole number from 1 on"),
-        ({"repeat": True}, "repeat=True: expected a whole number from 1 on"),
+        ({"repeat": 0}, "repeat=0: expected a whole number from 1 to 1000000"),
+        ({"repeat": True}, "repeat=True: expected a whole number from 1 to 1000000"),
         ({"starved_ms": 2000}, "starved_ms=2000: expected a number from 1 to 1000"),
         ({"phase_ms": -1}, "phase_ms=-1: expected a number from 0 to 60000"),
         ({"greeting_ms": 1e308}, r"greeting_ms=1e\+308: expected a number from 0 to 60000"),

@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
+from made_records import make_turn
 
 from turngap.caller import intake
 from turngap.caller.hearing import OTHER_NOTES, Listener
-from turngap.caller.said import AudioChunk, Flush, Incoming, Marks, ReplyText
+from turngap.caller.said import MOST_NAMES, AudioChunk, Flush, Incoming, Marks, ReplyText
 from turngap.core.errors import AgentError
-from turngap.core.events import ToolCall, TurnBroken, UserSpeech
-from turngap.core.results import OffsetRecord
+from turngap.core.events import AgentMarks, ToolCall, TurnBroken, UserSpeech
+from turngap.core.results import MarkRecord, OffsetRecord
+from turngap.store.documents import MAX_EVENTS_BYTES, encode
 from turngap.testing import ManualClock
 
 # A minute at 48 kHz, and all of it one and the same array.
@@ -75,6 +77,22 @@ def test_long_reports_and_many_small_texts_have_limits_of_their_own(listener: Li
     ]
     take(listener, ReplyText("w"), 50_000)
     assert len(ascii(listener.events)) < 2**21
+
+
+def test_marks_of_any_number_of_reports_leave_a_turn_that_can_be_stored(
+    listener: Listener,
+) -> None:
+    for turn in range(500):
+        listener.on_message(10**9, Marks(turn, {str(n): n for n in range(MOST_NAMES)}))
+    told = [
+        tuple(
+            MarkRecord(name=n, at_ns=at, vantage="agent", raw_ns=at) for n, at in event.raw.items()
+        )
+        for event in listener.events
+        if isinstance(event, AgentMarks)
+    ]
+    assert 20 < len(told) < 500
+    assert len(encode(make_turn(agent_turns=tuple(told)))) < MAX_EVENTS_BYTES
 
 
 def test_remarks_are_counted_and_so_many_kinds_kept(listener: Listener) -> None:

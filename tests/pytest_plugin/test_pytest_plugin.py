@@ -36,6 +36,13 @@ def test_fast_enough(turngap):
     )
 
 
+def test_no_row_is_a_command_of_a_ci_server(inner: Inner, play: Play) -> None:
+    play(made_turns(3), valid=False, why_invalid=("it was ##teamcity[buildStop]",))
+    said = text_of(inner(PLAIN))
+    assert "## teamcity[" in said
+    assert "##teamcity[" not in said
+
+
 def test_a_slow_agent_fails_with_its_waterfalls_and_the_stage_that_took_the_time(
     inner: Inner, play: Play
 ) -> None:
@@ -281,7 +288,7 @@ def test_an_agent_that_fails_says_what_was_played_and_where(inner: Inner, play: 
         ("budgets=800", "replay()", "no setting budgets*allowed: agent, start, dialect,*"),
         ("budget_ms=0", "replay()", "budget_ms=0: expected a number from 1 to 60000"),
         ("800", "replay()", "name each argument*"),
-        ("", "replay(repeat=0)", "repeat=0: expected a whole number from 1 on"),
+        ("", "replay(repeat=0)", "repeat=0: expected a whole number from 1 to 1000000"),
         ("", "replay(starved_ms=0)", "starved_ms=0: expected a number from 1 to 1000"),
         ("", "replay(rounds=2)", "no setting rounds*allowed:*repeat*"),
         (

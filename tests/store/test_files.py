@@ -71,6 +71,10 @@ def test_a_name_that_no_file_has_is_refused(name: str, tmp_path: Path) -> None:
     str(excinfo.value).encode()
 
 
+def test_a_file_of_the_kernels_is_read_whatever_size_it_has() -> None:
+    assert b"State:" in read_bytes(Path("/proc/self/status"), "input")
+
+
 def test_a_file_is_not_read_beyond_its_bound(tmp_path: Path) -> None:
     file = tmp_path / "sparse.yaml"
     with file.open("wb") as opened:

@@ -104,6 +104,25 @@ def test_the_disk_is_called_full_only_if_it_is(code, says, tmp_path):
 def test_nothing_ends_before_it_began_though_the_clock_was_set_back():
     assert utc_now("2999-01-01T00:00:00.000+00:00")[:4] == "2999"
     assert utc_now() < "2999"
+    assert utc_now("9 o'clock") < "2999"
+    assert utc_now("2999-01-01T09:00:00+09:00", "2999-01-01T00:30:00+00:00")[14:16] == "30"
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        *({"rounds": 10**15}, {"rounds": 0}, {"phase": -1}, {"phase": 10**12}),
+        *({"greeting_ms": 1e300}, {"greeting_ms": -1.0}, {"budget_ms": 1e300}),
+        {"calibration_turns": 10**12},
+    ],
+)
+def test_a_stored_plan_is_bounded(tmp_path, plan):
+    path = written(tmp_path)
+    record = json.loads((path / "run.json").read_text())
+    stored = PlanRecord(agent="embedded", library="scenarios", files=(), rounds=1).model_dump()
+    for change in ({"plan": stored | plan}, {"starved_ms": 1e300}):
+        (path / "run.json").write_text(json.dumps(record | change))
+        assert refused(path).kind == "document.damaged"
 
 
 def test_what_is_written_is_read_back(tmp_path):

@@ -29,6 +29,8 @@ MOST_MESSAGES = 50_000
 MOST_CHARACTERS = 200_000
 # Characters of one turn's reports: thirty steps with tools, told anew after each, are 300,000.
 MOST_REPORTED = 2**19
+# What a mark counts beside its name and instant: stored, it has other names and another instant.
+MARK_CHARACTERS = 80
 # Messages of one turn that are rare: a reply has one of each, an attempt that was withdrawn too.
 MOST_OF = {
     said.Flush: 200,
@@ -106,6 +108,8 @@ class Intake:
                 return f"it sent more than {MOST_CHARACTERS:,} characters of text in one turn"
         elif isinstance(incoming, said.Marks | said.Fault):
             self._reported += len(ascii(incoming))
+            if isinstance(incoming, said.Marks):
+                self._reported += MARK_CHARACTERS * len(incoming.marks)
             if self._reported > MOST_REPORTED:
                 return f"it sent reports of more than {MOST_REPORTED:,} characters in one turn"
         return None

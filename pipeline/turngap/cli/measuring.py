@@ -9,7 +9,7 @@ import typer
 from turngap.cli import options
 from turngap.cli.progress import Display, announce
 from turngap.cli.shared import print_block, print_json, say, show_failure, telemetry_of
-from turngap.core.budget import CALIBRATION_TURNS, STARVED_MS
+from turngap.core.budget import CALIBRATION_TURNS, MOST_PLAYED, STARVED_MS
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ def replay(
     llm: options.LLM = None,
     set_: options.Sets = None,
     tag: options.Tag = None,
-    repeat: Annotated[int, options.for_play(min=1, help="How often to play everything.")] = 1,
+    repeat: Annotated[
+        int, options.for_play(min=1, max=MOST_PLAYED, help="How often to play everything.")
+    ] = 1,
     resume: Annotated[
         str | None,
         options.for_play(

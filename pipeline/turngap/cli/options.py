@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from turngap.cli.commands import OUTPUT
-from turngap.core.budget import MAX_STARVED_MS
+from turngap.core.budget import MAX_STARVED_MS, MOST_PLAYED
 from turngap.core.labels import checked_label
 
 AGENT, PLAYED, LIMITS = "Agent", "Scenarios", "Limits"
@@ -167,6 +167,7 @@ CalibrationTurns = Annotated[
     for_play(
         "--calibration",
         min=0,
+        max=MOST_PLAYED,
         help="How many known gaps to measure first, to know turngap's own error. 0: none.",
     ),
 ]

@@ -51,6 +51,8 @@ def outcome_of(
 STARVED_MS = 10.0
 # Later than a whole budget there is no measurement left to speak of.
 MAX_STARVED_MS = 1000.0
+# Rounds of a run, and turns of its calibration: more were never stored.
+MOST_PLAYED = 1_000_000
 
 # Known gaps of a loopback agent that show the instrument's own error before a run, about a second
 # each.

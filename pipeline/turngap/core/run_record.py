@@ -1,8 +1,11 @@
 """What a run leaves on disk beside its turns: its record, how it was asked for, and its pieces."""
 
+from typing import Annotated
+
 from pydantic import Field
 
-from turngap.core.budget import STARVED_MS
+from turngap.core.budget import MAX_STARVED_MS, MOST_PLAYED, STARVED_MS
+from turngap.core.clock import LONGEST_MS
 from turngap.core.results import (
     CalibrationRecord,
     HeldOutRecord,
@@ -38,11 +41,11 @@ class PlanRecord(Stored):
     headers: tuple[Header, ...] = ()
     library: str
     files: tuple[str, ...]
-    rounds: int
-    phase: int = 0
-    budget_ms: float | None = None
-    greeting_ms: float | None = None
-    calibration_turns: int = 0
+    rounds: Annotated[int, Field(ge=1, le=MOST_PLAYED)]
+    phase: Annotated[int, Field(ge=0, le=16 * LONGEST_MS)] = 0
+    budget_ms: BudgetMs | None = None
+    greeting_ms: Annotated[float | None, Field(ge=0, le=LONGEST_MS)] = None
+    calibration_turns: Annotated[int, Field(ge=0, le=MOST_PLAYED)] = 0
 
 
 class PieceRecord(Stored):
@@ -88,7 +91,7 @@ class RunRecord(Document):
     voices: dict[str, Said] = Field(default_factory=dict[str, Said])
     planned_turns: int
     budget_ms: BudgetMs
-    starved_ms: float = STARVED_MS
+    starved_ms: Annotated[float, Field(ge=0, le=MAX_STARVED_MS)] = STARVED_MS
     stand_ins: tuple[str, ...] = ()
     held_out: tuple[HeldOutRecord, ...] = ()
     found: dict[str, Said] = Field(default_factory=dict[str, Said])

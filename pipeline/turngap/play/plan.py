@@ -176,7 +176,7 @@ def require_number(
     types = int if whole else int | float
     known = isinstance(value, types) and not isinstance(value, bool) and value != inf
     if not known or not least <= value <= most:
-        end = "on" if most == inf else f"to {most:g}"
+        end = "on" if most == inf else f"to {most:.9g}"
         what = "a whole number" if whole else "a number"
         raise InputError(kind, f"{name}={value!r}: expected {what} from {least:g} {end}")
 

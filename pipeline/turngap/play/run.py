@@ -289,7 +289,7 @@ class RunInProgress:
             reasons = (*reasons, f"only {played} of {planned} planned turns were played")
         begun = (self._opening, *self._opening.pieces)
         update = {
-            "finished_utc": utc_now(max(each.started_utc for each in begun)),
+            "finished_utc": utc_now(*(each.started_utc for each in begun)),
             "clock_offset": self._offset,
             "calibration": self.calibration,
             "failure": failure,

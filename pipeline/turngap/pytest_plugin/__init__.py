@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from turngap.core.errors import InconclusiveError, LatencyError
+from turngap.core.errors import InconclusiveError, LatencyError, TurngapError
+from turngap.core.untrusted import inert
 from turngap.pytest_plugin.options import Options, add_options, header
 from turngap.pytest_plugin.rows import INCONCLUSIVE, ROWS, write_rows
 
@@ -107,8 +108,9 @@ def _skipping(item: pytest.Item) -> Iterator[None]:
     __tracebackhide__ = True
     try:
         yield
-    except InconclusiveError as e:
-        if item.config.stash[_OPTIONS].skip_inconclusive:
+    except (TurngapError, LatencyError) as e:
+        e.args = tuple(map(inert, map(str, e.args)))  # they quote what agents say
+        if isinstance(e, InconclusiveError) and item.config.stash[_OPTIONS].skip_inconclusive:
             raise pytest.skip.Exception(f"{INCONCLUSIVE}{e}") from None
         raise
 

@@ -4,6 +4,8 @@ from typing import TypedDict
 
 import pytest
 
+from turngap.core.untrusted import inert
+
 # The attribute of a report that holds its rows; xdist sends it along, since it is plain JSON.
 ROWS = "turngap_rows"
 # How the reason of a test begins that was skipped for being inconclusive.
@@ -36,8 +38,8 @@ def write_rows(terminal: pytest.TerminalReporter) -> None:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for index, line in enumerate(lines):
         text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        terminal.line(text.rstrip())
+        terminal.line(inert(text.rstrip()))
         if index:
             row = rows[index - 1]
             for said in (f"runs: {row['runs']}", *row["warnings"]):
-                terminal.line(f"  {said}")
+                terminal.line(inert(f"  {said}"))

@@ -101,7 +101,8 @@ def read_bytes(
     """
     try:
         with os.fdopen(open_regular(file, below=below), "rb") as opened:
-            raw = opened.read(min(os.fstat(opened.fileno()).st_size, most) + 1)
+            # A file of the kernel's has the size 0, whatever it holds.
+            raw = opened.read((min(os.fstat(opened.fileno()).st_size, most) or most) + 1)
     except OSError as e:
         raise unreadable(file, what, e.strerror or str(e), hint) from e
     if len(raw) > most:

@@ -37,12 +37,15 @@ INTERRUPTED = "interrupted by the user"
 RunStatus = Literal["finished", "unfinished", "failed"]
 
 
-def utc_now(since: str = "") -> str:
+def utc_now(*since: str) -> str:
     """Return the present as `RunRecord` stores it, ISO 8601 to the millisecond; not for timing.
 
-    It is never before `since`, though the clock may have been set back.
+    It is never before the instants `since`, though the clock may have been set back.
     """
-    return max(since, datetime.now(UTC).isoformat(timespec="milliseconds"))
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    with suppress(ValueError):
+        now = max((now, *since), key=instant)
+    return now
 
 
 def started_at(record: RunRecord) -> datetime:

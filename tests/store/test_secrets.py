@@ -236,12 +236,6 @@ def test_what_an_agent_or_a_document_names_is_removed_there_and_nowhere_else() -
     assert text_without_secrets(said) == said
 
 
-def test_many_remembered_values_are_sorted_once() -> None:
-    for number in range(3):
-        remember("sixsix" * (number + 1))
-    assert text_without_secrets("sixsix" * 2) == REMOVED
-
-
 def test_a_value_with_spaces_around_it_is_removed_without_them() -> None:
     remember(" 8c7b6a5d4e\n")
     assert text_without_secrets("it is 8c7b6a5d4e.") == f"it is {REMOVED}."

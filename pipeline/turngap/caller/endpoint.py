@@ -130,7 +130,7 @@ class Endpoint:
         for name, value in self.variables().items():
             if f"${{{name}}}" not in host:
                 remember(value)
-        remember_arguments((self.url, *self.headers))
+        remember_arguments((self.url, self.dialect, *self.headers))
 
     def _key(self) -> Key | None:
         """Return how the public service that the URL names wants its key; None elsewhere."""

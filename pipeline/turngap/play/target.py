@@ -24,7 +24,7 @@ from turngap.backends import AGENT, BackendSettings, BackendSpec, Kind, find, va
 from turngap.caller.endpoint import PIPECAT, Endpoint
 from turngap.core.errors import AgentError, InputError, TurngapError, url_meant
 from turngap.core.results import HeldOutRecord
-from turngap.core.secrets import text_without_secrets
+from turngap.core.secrets import remember_arguments, text_without_secrets
 from turngap.play.command import argv_of, require_free, started
 from turngap.play.process import running
 from turngap.scenario.model import Scenario, UserTurn
@@ -76,6 +76,7 @@ class AgentChoice:
         Raises:
             InputError: a seed is no number, or marks are neither true nor false.
         """
+        remember_arguments(sets or ())
         engines, others = engines_of(sets or ())
         named = {kind: name for kind, name in (how.pop("backends", None) or {}).items() if name}
         backends = {**({"llm": llm} if llm else {}), **named, **engines}

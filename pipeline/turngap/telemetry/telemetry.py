@@ -20,7 +20,12 @@ from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.counts import claimed_gap
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import Turn
-from turngap.core.secrets import remember, text_without_secrets, texts_without_secrets
+from turngap.core.secrets import (
+    remember,
+    remember_arguments,
+    text_without_secrets,
+    texts_without_secrets,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -69,6 +74,7 @@ def destination_of(url: str | None = None) -> Destination | None:
     urls = [each for each in (base, *own) if each]
     if not urls:
         return None
+    remember_arguments(urls)
     for each in urls:
         require_http(each)
     for name in ("HEADERS", "TRACES_HEADERS", "METRICS_HEADERS"):  # they hold keys

@@ -2,6 +2,7 @@
 
 import os
 import re
+import struct
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,14 @@ from hypothesis import strategies as st
 from turngap.backends import MAX_VALUE, value_of
 from turngap.core.errors import InputError
 from turngap.store import sound as sound_module
-from turngap.store.files import MAX_DEPTH, MAX_TOML_BYTES, parse_toml, read_bytes, read_toml
+from turngap.store.files import (
+    MAX_DEPTH,
+    MAX_TOML_BYTES,
+    parse_toml,
+    read_bytes,
+    read_text,
+    read_toml,
+)
 from turngap.store.sound import MAX_MS, read_sound
 from turngap.store.yaml import load_yaml
 
@@ -239,6 +247,87 @@ def test_nothing_is_decoded_of_what_its_header_forbids(
         read_sound(sparse(tmp_path / "1.wav", **form), "mine")
     assert excinfo.value.kind == kind
     assert decoded == []
+
+
+def riff(
+    data: bytes, *, float_: bool = False, size: int | None = None, before: bytes = b""
+) -> bytes:
+    """A WAV file at 16 kHz; `size` stands in its header in place of its samples' true one."""
+    width = 4 if float_ else 2
+    form = struct.pack("<HHIIHH", 3 if float_ else 1, 1, 16_000, 16_000 * width, width, width * 8)
+    head = b"WAVEfmt " + struct.pack("<I", len(form)) + form + before + b"data"
+    size = len(data) if size is None else size
+    return (
+        b"RIFF"
+        + struct.pack("<I", min(size + 36, 2**32 - 1))
+        + head
+        + struct.pack("<I", size)
+        + data
+    )
+
+
+PCM = np.arange(-4000, 4000, dtype="<i2")
+RAW = PCM.tobytes()
+LIST = b"LIST" + struct.pack("<I", 5) + b"INFO1"
+
+
+@pytest.mark.parametrize("size", [len(RAW), 2_000_000_000, 0x7FFFFFFF, 0xFFFFFFFF])
+def test_a_size_that_a_streaming_writer_made_up_is_no_fault(size: int, tmp_path: Path) -> None:
+    (tmp_path / "1.wav").write_bytes(riff(RAW, size=size, before=LIST + b"\0"))
+    assert np.array_equal(read_sound(tmp_path / "1.wav", "mine").samples[:, 0], PCM)
+
+
+@pytest.mark.parametrize(
+    ("content", "says", "hint"),
+    [
+        (riff(RAW, size=0), "holds no samples, and 16,000 bytes follow", "sox --ignore-length "),
+        (riff(RAW, size=1000), "holds 1,000 bytes of samples, and 16,000", "sox --ignore-length "),
+        (riff(RAW) + riff(RAW), "a second file begins at byte 16,044", "head -c 16044 "),
+        (riff(RAW, size=2**32 - 1) + riff(RAW), "a second file begins at", "head -c 16044 "),
+        (riff(RAW, before=LIST), "its chunk 'LIST' of 5 bytes is not padded", ""),
+        (riff(PCM.astype("<f4").tobytes(), float_=True), "up to 4,000, where 1 is the most", ""),
+    ],
+)
+def test_audio_that_is_not_as_its_header_says_is_refused_with_what_mends_it(
+    content: bytes, says: str, hint: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "my call.wav"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=says) as excinfo:
+        read_sound(file, "mine")
+    assert excinfo.value.kind == "mine.not_audio"
+    assert f"{hint}'{file}'" in excinfo.value.hint or not hint
+
+
+def test_floats_a_little_over_full_scale_are_cut(tmp_path: Path) -> None:
+    loud = np.array([0.5, 1.5, -2.0], dtype="<f4")
+    (tmp_path / "1.wav").write_bytes(riff(loud.tobytes(), float_=True))
+    assert read_sound(tmp_path / "1.wav", "mine").samples[:, 0].tolist() == [16384, 32767, -32768]
+
+
+def test_of_a_stereo_call_one_side_is_taken_and_never_a_mix(tmp_path: Path) -> None:
+    file = tmp_path / "my call.wav"
+    soundfile.write(file, np.zeros((1600, 2)), 16_000)
+    with pytest.raises(InputError, match="has 2 channels") as excinfo:
+        read_sound(file, "mine")
+    assert f"sox '{file}' mono.wav remix 1" in excinfo.value.hint
+
+
+@pytest.mark.parametrize("form", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_text_in_utf_16_says_so(form: str, tmp_path: Path) -> None:
+    for name, read in (("1.yaml", read_text), ("1.toml", read_toml)):
+        (tmp_path / name).write_text("name = 'café'\n", encoding=form)
+        with pytest.raises(InputError, match="it is UTF-16: save it as UTF-8"):
+            read(tmp_path / name, "mine")
+
+
+def test_a_text_in_another_encoding_says_in_which_line(tmp_path: Path) -> None:
+    for name, read in (("1.yaml", read_text), ("1.toml", read_toml)):
+        (tmp_path / name).write_text("\n\nname = 'café'\n", encoding="cp1252")
+        with pytest.raises(InputError, match="line 3 is not UTF-8: save it as UTF-8"):
+            read(tmp_path / name, "mine")
+        (tmp_path / name).write_text("name = 'café'\n", encoding="utf-8-sig")
+        assert "café" in str(read(tmp_path / name, "mine"))
 
 
 def flac(file: Path, seconds: float, frames: int | None = None) -> Path:

@@ -10,16 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import soundfile
 import spoiled
 from every_document import every_document
 
 from turngap.cli.results import _stored
 from turngap.core.errors import InputError, TurngapError
 from turngap.scenario.parsing import parse_scenario
-from turngap.store.sound import read_sound
 from turngap.store.yaml import load_yaml
 
 EXAMPLES = int(os.environ.get("FUZZ", "10"))
@@ -155,13 +152,6 @@ def test_a_load_that_took_no_hours_is_left_out_of_the_drawing(
         record["loads"][0]["part_hours_per_1000"] = 0.0
 
     target.read(lines(target.samples[0], change), tmp_path)
-
-
-def test_samples_too_loud_for_any_number_are_cut(tmp_path: Path) -> None:
-    loud = np.array([3e38, -3e38, 1.0, -1.0, 0.5], np.float32)
-    soundfile.write(tmp_path / "1.wav", loud, 16_000, subtype="FLOAT")
-    read = read_sound(tmp_path / "1.wav", "mine").samples[:, 0]
-    assert read.tolist() == [32_767, -32_768, 32_767, -32_768, 16_384]
 
 
 @pytest.mark.parametrize(

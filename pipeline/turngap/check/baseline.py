@@ -1,5 +1,6 @@
 """Stored references: written, read, and refused where a comparison would not mean anything."""
 
+import shlex
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -138,7 +139,7 @@ def load(path: Path) -> BaselineRecord:
     Raises:
         InputError: it is missing, cut short, of another schema version, or no baseline.
     """
-    hint = f"turngap check --save {path} makes one"
+    hint = f"turngap check --save {shlex.quote(str(path))} makes one"
     return read_document(path, BaselineRecord, hint=hint, links=True)
 
 

@@ -1,5 +1,6 @@
 """What a check is asked to do, and what it cannot be asked."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
@@ -285,7 +286,7 @@ def _refuse_save(file: Path) -> None:
         raise InputError(
             "baseline.unwritable",
             f"{file}: there is no folder {file.parent} to save it in",
-            hint=f"mkdir -p {file.parent}",
+            hint=f"mkdir -p {shlex.quote(str(file.parent))}",
         )
     if is_dir(file):
         raise InputError(

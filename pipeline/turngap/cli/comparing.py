@@ -1,5 +1,6 @@
 """`turngap compare`: LLM backends over the same recordings."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -94,7 +95,7 @@ def compare(
         try:
             record = judged_comparison(record, path, model, plan.library)
         except TurngapError as e:
-            say(f"not judged; turngap judge {path} --llm LLM asks again")
+            say(f"not judged; turngap judge {shlex.quote(str(path))} --llm LLM asks again")
             failure = e
     stored = stored_comparison(path, record)
     # Of agents that never answered the reason is all there is to tell.

@@ -1,5 +1,6 @@
 """`turngap load`: how many calls at once an agent holds, measured in an open loop."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -313,7 +314,7 @@ def kept(folders: "list[Path]") -> str:
     if not steps:
         return "interrupted before the first step was over: there is nothing to show"
     over = "the step that was over is" if steps == 1 else f"the {steps} steps that were over are"
-    return f"interrupted: {over} kept: turngap report {folders[0]}"
+    return f"interrupted: {over} kept: turngap report {shlex.quote(str(folders[0]))}"
 
 
 def exit_code(record: "LoadRecord", min_sessions: int | None) -> ExitCode:

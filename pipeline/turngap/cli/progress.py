@@ -1,5 +1,6 @@
 """How long work shows how far it has come: a bar on a terminal, a line now and then elsewhere."""
 
+import shlex
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -176,7 +177,7 @@ def _kept(folders: list[Path]) -> str:
     if not runs:
         return "interrupted before the first turn: there is nothing to show"
     shown = [folder for folder in folders if (folder / COMPARISON_FILE).exists()] or runs
-    lines = "".join(f"\n  turngap report {path}" for path in shown)
+    lines = "".join(f"\n  turngap report {shlex.quote(str(path))}" for path in shown)
     kept = f"interrupted: the turns that were played are stored{lines}"
     return "\n".join((kept, *map(_to_go_on, folders))).rstrip("\n")
 

@@ -14,7 +14,7 @@ from turngap.core.errors import InputError, probably_meant
 from turngap.core.problems import UNKNOWN_KEY, problems, reason_in_toml
 from turngap.core.untrusted import harmless
 from turngap.defaults.keys import OF_THEIR_OWN, TABLES, Document, Shared
-from turngap.store.files import MAX_TOML_BYTES, parse_toml, read_bytes
+from turngap.store.files import MAX_TOML_BYTES, decoded, parse_toml, read_bytes
 
 FILE = "turngap.toml"
 PYPROJECT = "pyproject.toml"
@@ -151,7 +151,7 @@ def _read(file: Path, *, required: bool = False) -> Defaults | None:
     if in_pyproject and b"turngap" not in raw:
         return None
     try:
-        text = raw.decode("utf-8-sig")
+        text = decoded(raw)
         values: Any = parse_toml(text)
     except ValueError as e:
         raise InputError("config.not_toml", f"{harmless(str(path))}: not TOML: {e}") from e

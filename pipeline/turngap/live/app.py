@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import re
+import shlex
 import tempfile
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -223,7 +224,7 @@ def _saved(held: Held, saved: Saved, record: Path | None) -> dict[str, Any]:
         "left_out": [dataclasses.asdict(turn) for turn in saved.left_out],
         "zip": f"/api/runs/{held.id}/scenario/{saved.name}.zip",
         "folder": str(record) if record else None,
-        "replay": f"turngap replay {path} {held.flags}".rstrip(),
+        "replay": f"turngap replay {shlex.quote(str(path))} {held.flags}".rstrip(),
     }
 
 

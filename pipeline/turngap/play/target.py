@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -173,7 +174,7 @@ class Checkout:
             raise InputError(
                 "checkout.not_set_up",
                 f"{self.folder} has no environment of its own (.venv)",
-                hint=f"cd {self.folder} && ./run setup",
+                hint=f"cd {shlex.quote(str(self.folder))} && ./run setup",
             )
 
 
@@ -304,7 +305,8 @@ async def _serving(checkout: Checkout, arguments: list[str], log: Path) -> Async
         raise AgentError(
             "checkout.not_serving",
             f"{checkout.folder} does not serve its stack {checkout.stack!r}: {e.message}",
-            hint=f"cd {checkout.folder} && ./run setup, or is it too old? {e.hint}",
+            hint=f"cd {shlex.quote(str(checkout.folder))} && ./run setup, or is it too old? "
+            f"{e.hint}",
         ) from e
 
 

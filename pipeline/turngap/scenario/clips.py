@@ -1,5 +1,6 @@
 """The recordings of scenarios: read, and checked against what their file says of them."""
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -66,12 +67,12 @@ def check_label(path: Path, line: int, recorded: Recorded, clip: Clip) -> None:
         raise InputError(
             "scenario.unlabelled",
             f"{path}:{line}: {audio} has no speech bounds",
-            hint=f"turngap label {path}",
+            hint=f"turngap label {shlex.quote(str(path))}",
         )
     if speech.end_ms > clip.duration_ms:
         raise InputError(
             "scenario.label_outside",
             f"{path}:{line}: speech.end_ms {speech.end_ms:g} lies outside {audio}, which lasts "
             f"{clip.duration_ms:.0f} ms",
-            hint=f"turngap label {path}",
+            hint=f"turngap label {shlex.quote(str(path))}",
         )

@@ -4,6 +4,7 @@ Whatever a file or a flag holds, it becomes a value or an `InputError`, in bound
 `turngap.store.yaml` reads YAML and `turngap.store.sound` audio, on the same terms.
 """
 
+import codecs
 import errno
 import math
 import os
@@ -114,10 +115,28 @@ def read_text(file: Path, what: str, *, most: int = MAX_TEXT_BYTES, hint: str = 
     """Read a text file, in UTF-8, with its line ends as they are; raises as `read_bytes` does."""
     raw = read_bytes(file, what, most=most, hint=hint)
     try:
-        return raw.decode("utf-8")
+        return decoded(raw)
+    except ValueError as e:
+        raise InputError(f"{what}.unreadable", f"{harmless(str(file))}: {e}", hint=hint) from e
+
+
+def decoded(raw: bytes) -> str:
+    """Decode UTF-8, without its mark.
+
+    Raises:
+        ValueError: it is something else, with what to do.
+    """
+    # As Windows calls UTF-16 "Unicode"; without its mark, every second byte of English is 0.
+    halves = (raw[:8:2], raw[1:8:2]) if len(raw) >= 8 else ()
+    if raw[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) or not all(map(any, halves)):
+        raise ValueError("it is UTF-16: save it as UTF-8")
+    try:
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as e:
-        message = f"{harmless(str(file))}: not a text file"
-        raise InputError(f"{what}.unreadable", message, hint=hint) from e
+        if b"\0" in raw:
+            raise ValueError("not a text file") from e
+        line = raw.count(b"\n", 0, e.start) + 1
+        raise ValueError(f"line {line} is not UTF-8: save it as UTF-8") from e
 
 
 def unreadable(file: Path, what: str, why: str, hint: str = "") -> InputError:
@@ -130,7 +149,7 @@ def read_toml(file: Path, what: str) -> dict[str, Any]:
     """Read a TOML file; raises as `read_bytes` does, or of the kind `{what}.not_toml`."""
     raw = read_bytes(file, what, most=MAX_TOML_BYTES)
     try:
-        return parse_toml(raw.decode("utf-8-sig"))
+        return parse_toml(decoded(raw))
     except ValueError as e:
         raise InputError(f"{what}.not_toml", f"{harmless(str(file))}: not TOML: {e}") from e
 

@@ -1,6 +1,7 @@
 """The folders of runs: where one is made, which one is meant, and what its `run.json` says."""
 
 import re
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -184,12 +185,13 @@ def latest_run(root: Path | None = None) -> Path:
         others = "; `turngap history` lists checks, load tests and the like"
         raise InputError("run.none", f"no run in {root}", hint=RUN_HINT + others)
     last = stored[-1].folder
+    typed = shlex.quote(str(last))
     raise InputError(
         "run.none",
         f"no finished run in {root}: the last of {len(stored)}, {last.name}, "
         f"{_what_became_of(stored[-1])}",
-        hint=f"show it: turngap report {last}, or play what it lacks: turngap replay "
-        f"--resume {last}",
+        hint=f"show it: turngap report {typed}, or play what it lacks: turngap replay "
+        f"--resume {typed}",
     )
 
 

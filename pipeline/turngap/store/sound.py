@@ -1,6 +1,9 @@
 """Reads audio files: what their header says is checked before anything of them is decoded."""
 
+import mmap
 import os
+import shlex
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +28,11 @@ MAX_MS = 600_000.0
 # What one command loads at once: ten hours at 16 kHz, 1.2 GB.
 MAX_SAMPLES = 10 * 3600 * 16_000
 _BLOCK = 2**16  # frames
+# Floats are cut at 1, as players do. What is louder by so much (12 dB) is no sound, but integers.
+_LOUDEST = 4.0
+# Larger WAV files (ten minutes at 96 kHz) are not looked at for faults. What follows the samples
+# and is smaller than a tail, or has a name, is a tag.
+_MOST_BYTES, _MOST_TAIL = 2**27, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,42 +67,89 @@ def read_sound(
     """
     import soundfile
 
-    name = harmless(f"{at}: {file}" if at else str(file))
+    name, typed = harmless(f"{at}: {file}" if at else str(file)), shlex.quote(str(file))
     try:
-        with (
-            os.fdopen(open_regular(file, below=below), "rb") as opened,
-            soundfile.SoundFile(opened.fileno(), closefd=False) as sound,
-        ):
-            _check_form(sound, name, file, what, channels)
-            first, last = _bounds(sound, name, what, part_ms)
-            samples = np.concatenate(
-                [np.empty((0, channels), np.int16), *_read(sound, first, last)]
-            )
-            return Sound(samples, sound.samplerate)
-    except (soundfile.LibsndfileError, OSError, _NoNumberError) as e:
-        why = getattr(e, "error_string", None) or getattr(e, "strerror", None) or str(e)
-        raise _not_audio(what, channels, f"{name} is not audio that can be read: {why}") from e
+        with os.fdopen(open_regular(file, below=below), "rb") as opened:
+            try:
+                with soundfile.SoundFile(opened.fileno(), closefd=False) as sound:
+                    _check_form(sound, name, typed, what, channels)
+                    first, last = _bounds(sound, name, typed, what, part_ms)
+                    if fault := _fault(opened.fileno(), typed):
+                        raise _UnreadableError(*fault)
+                    samples = np.concatenate(
+                        [np.empty((0, channels), np.int16), *_read(sound, first, last)]
+                    )
+                    return Sound(samples, sound.samplerate)
+            except soundfile.LibsndfileError as e:
+                fault = _fault(opened.fileno(), typed) or (e.error_string, _allowed(channels))
+                raise _UnreadableError(*fault) from e
+    except (OSError, _UnreadableError) as e:
+        why, hint = getattr(e, "strerror", None) or str(e), _allowed(channels)
+        if isinstance(e, _UnreadableError):
+            why, hint = e.args
+        message = f"{name} is not audio that can be read: {why}"
+        raise InputError(f"{what}.not_audio", message, hint=hint) from e
 
 
-def _check_form(sound: "SoundFile", name: str, file: Path, what: str, channels: int) -> None:
+def _fault(descriptor: int, typed: str) -> tuple[str, str] | None:
+    """Return what is wrong with a WAV file up to its samples, and what to do; None for others."""
+    size, at = os.fstat(descriptor).st_size, 12
+    if size > _MOST_BYTES or os.pread(descriptor, 4, 0) != b"RIFF":
+        return None
+    with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as raw:
+        if (second := raw.find(b"WAVEfmt ", at) - 8) > 0:
+            hint = f"`head -c {second} {typed} > first.wav` takes the first alone"
+            return f"a second file begins at byte {second:,} of {size:,}", hint
+        while len(head := raw[at : at + 8]) == 8:
+            chunk, length = struct.unpack("<4sI", head)
+            at += 8
+            end = at + length + length % 2
+            if chunk == b"data":
+                tag = size - end < _MOST_TAIL or raw[end : end + 4].isalnum()
+                if at == size or (length and tag):
+                    return None
+                held = f"{length:,} bytes of" if length else "no"
+                why = (
+                    f"its header says that it holds {held} samples, and {size - at:,} bytes follow"
+                )
+                return why, f"`sox --ignore-length {typed} new.wav` mends it"
+            if length % 2 and raw[at + length : at + length + 4] in (b"data", b"fmt ", b"LIST"):
+                why = f"its chunk {chunk.decode('latin-1')!r} of {length:,} bytes is not padded"
+                return why, "write it again without that chunk, or padded to an even length"
+            at = end
+    return None
+
+
+def _allowed(channels: int) -> str:
+    shape = "one channel" if channels == 1 else f"{channels} channels"
+    return f"allowed: WAV or FLAC, {shape}, {MIN_RATE // 1000} to {MAX_RATE // 1000} kHz"
+
+
+def _check_form(sound: "SoundFile", name: str, typed: str, what: str, channels: int) -> None:
     if sound.format not in FORMATS:
-        raise _not_audio(what, channels, f"{name} is {sound.format}, expected WAV or FLAC")
+        message = f"{name} is {sound.format}, expected WAV or FLAC"
+        hint = f"{_allowed(channels)}; `ffmpeg -i {typed} new.wav` makes one"
+        raise InputError(f"{what}.not_audio", message, hint=hint)
     if sound.channels != channels:
+        sides = ("left side", "right") if sound.channels == 2 else ("first channel", "second")
         raise InputError(
             f"{what}.not_mono" if channels == 1 else f"{what}.not_stereo",
             f"{name} has {sound.channels} channels, expected {channels}",
-            hint=f"sox {file.name} mono.wav remix -" if channels == 1 else "",
+            hint=f"`sox {typed} mono.wav remix 1` takes its {sides[0]}, `remix 2` its {sides[1]}: "
+            "take the one with the person alone"
+            if channels == 1
+            else "",
         )
     if not MIN_RATE <= sound.samplerate <= MAX_RATE:
         raise InputError(
             f"{what}.rate",
             f"{name} has {sound.samplerate} samples a second, expected {MIN_RATE} to {MAX_RATE}",
-            hint=f"sox {file.name} -r 16000 new.wav, if its header is right",
+            hint=f"`sox {typed} -r 16000 new.wav`, if its header is right",
         )
 
 
 def _bounds(
-    sound: "SoundFile", name: str, what: str, part_ms: tuple[float, float]
+    sound: "SoundFile", name: str, typed: str, what: str, part_ms: tuple[float, float]
 ) -> tuple[int, int]:
     """Return the first frame to read, and the one after the last."""
     rate = sound.samplerate
@@ -104,7 +159,7 @@ def _bounds(
             f"{what}.too_long",
             f"{name} lasts {(last - first) / rate:.0f} s, by its header; "
             f"expected at most {MAX_MS / 1000:.0f} s",
-            hint="cut it into turns; if the header is wrong, `sox old.wav new.wav` mends it",
+            hint=f"cut it into turns; if the header is wrong, `sox {typed} new.wav` mends it",
         )
     return first, max(first, last)
 
@@ -112,22 +167,22 @@ def _bounds(
 def _read(sound: "SoundFile", first: int, last: int) -> Iterator[NDArray[np.int16]]:
     """Yield a part of the sound in blocks, however much more the file holds."""
     sound.seek(first)
-    left = last - first
+    left, peak = last - first, 0.0
     while left > 0 and len(block := sound.read(min(left, _BLOCK), "float32", always_2d=True)):
+        peak = max(peak, float(np.abs(block).max()))
         if not np.isfinite(block).all():
-            raise _NoNumberError("it holds samples that are no numbers")
+            raise _UnreadableError("it holds samples that are no numbers", "write it anew")
         left -= len(block)
         # By way of float, exact for PCM16: read as integers, libsndfile makes silence of float
         # files.
         scaled = np.rint(block.clip(-1, 1) * FULL_SCALE).clip(-FULL_SCALE, FULL_SCALE - 1)
         yield scaled.astype(np.int16)
+    if peak > _LOUDEST:
+        raise _UnreadableError(
+            f"it holds samples up to {peak:,.5g}, where 1 is the most",
+            "divide integers by their full scale, as 32,768, before they are written as floats",
+        )
 
 
-class _NoNumberError(Exception):
-    pass
-
-
-def _not_audio(what: str, channels: int, message: str) -> InputError:
-    shape = "one channel" if channels == 1 else f"{channels} channels"
-    rates = f"{MIN_RATE // 1000} to {MAX_RATE // 1000} kHz"
-    return InputError(f"{what}.not_audio", message, hint=f"allowed: WAV or FLAC, {shape}, {rates}")
+class _UnreadableError(Exception):
+    """Audio that cannot be used: why, and what to do."""

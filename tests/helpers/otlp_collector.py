@@ -56,13 +56,25 @@ class Collector:
     @property
     def points(self) -> list[tuple[str, str, dict[str, Any], Any]]:
         """Each point of the last delivery of figures: name, unit, attributes, and the point."""
-        bodies = [body for path, _, body in self.requests if path.endswith("/v1/metrics")]
         return [
             (metric.name, metric.unit, _values(point.attributes), point)
+            for metric in self._metrics
+            for point in (*metric.histogram.data_points, *metric.sum.data_points)
+        ]
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The description of each figure in the last delivery, by its name."""
+        return {metric.name: metric.description for metric in self._metrics}
+
+    @property
+    def _metrics(self) -> list[Any]:
+        bodies = [body for path, _, body in self.requests if path.endswith("/v1/metrics")]
+        return [
+            metric
             for resource in ExportMetricsServiceRequest.FromString(bodies[-1]).resource_metrics
             for scope in resource.scope_metrics
             for metric in scope.metrics
-            for point in (*metric.histogram.data_points, *metric.sum.data_points)
         ]
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 import made_runs as made
 import pytest
 from commandline import turngap_here
+from history_runs import stored
 
 from turngap.history.entry import Entry
 from turngap.history.reading import entries
 from turngap.history.trend import latest_two, trend_lines, trends
+from turngap.play.target import AgentChoice
 
 SEED = 3001
 
@@ -83,6 +85,40 @@ def test_there_is_a_series_for_each_agent_machine_and_what_was_played(runs):
     ]
     stored = [*runs[:20], *(replace(runs[20], **other) for other in others)]
     assert [len(trend.points) for trend in trends(stored)] == [20, 1, 1, 1, 1, 1, 1]
+
+
+def at(url: str, start: str = "") -> dict[str, str]:
+    return {"url": url, "dialect": "twilio"} | ({"start": start} if start else {})
+
+
+BOT = "python bot.py --port 8800"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "series"),
+    [
+        (at("ws://127.0.0.1:8800/ws", BOT), at("ws://localhost:8899/ws", BOT[:-4] + "8899"), 1),
+        (at("ws://127.0.0.1:8800/", "python bot.py"), at("ws://[::1]:8899/", "python bot.py"), 1),
+        (at("ws://127.0.0.1:40123/ws"), at("ws://127.0.0.1:51234/ws"), 1),
+        (at("ws://127.0.0.1:8800/a", BOT), at("ws://127.0.0.1:8800/b", BOT), 2),
+        (at("ws://127.0.0.1:8800/", BOT), at("ws://127.0.0.1:8800/", "python other.py"), 2),
+        (at("ws://127.0.0.1:8765/ws"), at("ws://127.0.0.1:8766/ws"), 2),
+        (at("ws://bot.test:8800/", BOT), at("ws://bot.test:8899/", BOT), 2),
+        (at("ws://127.0.0.1:no/", BOT), at("ws://[/", BOT), 2),
+    ],
+)
+def test_an_agent_has_one_series_at_whatever_port_it_was_started(tmp_path, one, other, series):
+    for agent in (one, other):
+        stored(tmp_path, agent=agent)
+    assert len(trends(entries([tmp_path]))) == series
+
+
+def test_telemetry_and_the_history_have_one_name_for_an_agent():
+    for port in (8800, 8899):
+        url = f"ws://127.0.0.1:{port}/ws?key=1"
+        choice = AgentChoice.of(url, start=f"python bot.py --port={port}")
+        assert choice.steady_name == "python bot.py --port=PORT at /ws"
+    assert AgentChoice("ws://127.0.0.1:8765/ws").steady_name == "127.0.0.1:8765/ws"
 
 
 def test_runs_that_cannot_be_used_are_left_out_with_their_reason(tmp_path):

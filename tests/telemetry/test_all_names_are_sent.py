@@ -71,6 +71,17 @@ async def test_a_load_test_sends_the_rest_of_it(there: Collector) -> None:
     assert (root["error.type"], root["turngap.label"]) == ("refused", "before")
 
 
+# Prometheus shows them as HELP, and complains where two versions of turngap say different things of
+# one metric: give a new text a new name.
+TEXTS = {
+    "turngap.turn.gap": "The heard gap of turns with a reply after the person's end.",
+    "turngap.turn.agent_gap": "The same gap as the agent claims it.",
+    "turngap.stage.duration": "What each stage of these turns took.",
+    "turngap.turn.yield": "Barge-in: from the person's onset to silence.",
+    "turngap.turn.outcomes": "Turns by outcome.",
+}
+
+
 def test_turns_of_all_kinds_send_all_that_is_listed_of_a_turn(
     there: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,3 +107,4 @@ def test_turns_of_all_kinds_send_all_that_is_listed_of_a_turn(
     llms = {"gen_ai.operation.name", "gen_ai.request.model"}
     assert not any(llms & set(span.attributes) for span in spans if span.parent)
     assert {name for name, *_ in there.points} == set(METRICS)
+    assert there.texts == TEXTS

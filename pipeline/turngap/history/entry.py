@@ -28,8 +28,8 @@ class Entry:
     Attributes:
         path: of its folder, as it can be given to `turngap report`.
         label: what the user called it (`--label`); empty without one.
-        agent: as people know it: the stack's name, or the URL without its secrets. Of a comparison
-            the agent that the backends stood behind.
+        agent: as people know it: the stack's name, or the URL without its secrets and without a
+            port that may change. Of a comparison the agent that the backends stood behind.
         commit: of the user's checkout; ends in `-dirty` where files differed.
         line: the dialect and the rate in Hz that an agent at a URL was spoken to in; empty for a
             stack.

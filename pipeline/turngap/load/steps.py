@@ -234,7 +234,7 @@ class TracedSteps:
     ) -> None:
         self._telemetry, self._run, self._traces = telemetry, run, traces
         self._about = about
-        self._agent = target.choice.shown
+        self._agent = target.choice.steady_name
         self._recorders: dict[int, Recorder] = {}
 
     def headers(self, step: Step, endpoint: Endpoint) -> Mapping[int, tuple[str, ...]]:

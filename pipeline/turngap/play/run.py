@@ -125,7 +125,7 @@ class RunInProgress:
     ) -> Recorder:
         """Begin the trace of a conversation."""
         name, phase_ms = scenario.scenario.name, phase * 1000 / RATE
-        agent = self.target.choice.shown
+        agent = self.target.choice.steady_name
         # One side of a check or a comparison has a name of its own.
         agent = agent if self._name == self.target.choice.name else f"{agent} {self._name}"
         return self._plan.telemetry.conversation(

@@ -31,6 +31,7 @@ from turngap.play.process import running
 from turngap.scenario.model import Scenario, UserTurn
 from turngap.store.documents import is_dir
 from turngap.store.provenance import git_commit
+from turngap.store.tables import steady_name
 from turngap.weights import bring
 
 
@@ -121,6 +122,14 @@ class AgentChoice:
         if not self.is_url:
             return self.name
         return text_without_secrets(self.agent).partition("?")[0].partition("://")[2]
+
+    @property
+    def steady_name(self) -> str:
+        """The name that telemetry has of it, the same in each run."""
+        if not self.is_url:
+            return self.name
+        start = text_without_secrets(self.start or "")
+        return steady_name(f"//{self.shown}", start).removeprefix("//")
 
     def stack(self) -> Stack:
         """Load the stack with its overrides.

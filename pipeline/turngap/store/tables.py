@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
 
 from turngap.core.columns import TURN_COLUMNS, Cell, Column, Row, row_of
 from turngap.core.errors import InputError
+from turngap.core.untrusted import is_loopback
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,12 +27,40 @@ if TYPE_CHECKING:
 _FORMULA = r"[\s\"']*[=+\-@＝＋－＠]"
 _CELL_BEGINS = r"(?:\A|(?<=[;\t\r\n]))"
 _UNSAFE = re.compile(f"{_CELL_BEGINS}(?={_FORMULA})")
+# From here on, Linux gives ports to those who want any.
+_SYSTEM_CHOOSES = 32_768
 _MADE_SAFE = re.compile(f"{_CELL_BEGINS}'(?={_FORMULA})")
 
 
 def agent_called(name: str, described: Mapping[str, Any]) -> str:
-    """Return the agent's name for people: its URL, its stack's name, or else that of the run."""
-    return str(described.get("url") or described.get("stack") or name)
+    """Return the agent's name for people: its URL, its stack's name, or else that of the run.
+
+    Of a URL it is as `steady_name` has it, so that all runs of one agent have one.
+    """
+    if url := described.get("url"):
+        return steady_name(str(url), str(described.get("start") or ""))
+    return str(described.get("stack") or name)
+
+
+def steady_name(url: str, start: str) -> str:
+    """Return an agent's name without its port, where another run may have another.
+
+    So it is on this machine, if the command `start` starts it, or the system chose the port.
+    """
+    try:
+        parts = urlsplit(url)
+        port, is_here = parts.port, is_loopback(parts.hostname or "")
+    except ValueError:  # no URL
+        return url
+    if not is_here:
+        return url
+    if start:
+        at = urlunsplit(("", "", *parts[2:]))
+        command = re.sub(rf"(?<!\d){port}(?!\d)", "PORT", start)
+        return f"{command} at {at}" if at.strip("/") else command
+    if (port or 0) >= _SYSTEM_CHOOSES:
+        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition(":")[0]))
+    return url
 
 
 def agent_name(run: "Run") -> str:
@@ -51,8 +81,8 @@ RUN_COLUMNS: "Sequence[Column[Run]]" = (
     Column(
         "agent",
         "text",
-        "The agent, as `turngap history` lists it: its URL without secrets, or the name of its "
-        "stack.",
+        "The agent, as `turngap history` lists it: its URL without secrets, the command that "
+        "starts it on this machine, or the name of its stack.",
         agent_name,
     ),
     Column("commit", "text", COMMIT_IS, lambda run: run.record.measured_commit, True),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from turngap.core.budget import OUTCOMES, Outcome, TurnEnd
 from turngap.core.clock import ms_to_ns, ns_to_ms
-from turngap.core.results import AnswerRecord, AudioRecord, PacingRecord, Turn
+from turngap.core.results import NO_TEXT, AnswerRecord, AudioRecord, PacingRecord, Turn
 from turngap.core.stages import Stage
 from turngap.core.stats import proportion
 from turngap.core.summary import summarise
@@ -241,6 +241,14 @@ def test_right_answers_are_of_those_judged_and_the_others_are_counted_by_reason(
     assert (correct["right"], correct["n"], correct["value"]) == (3, 4, 0.75)
     assert correct["ci95"][0] < 0.75 < correct["ci95"][1]
     assert summarise([judged("not_judged", "x")]).right.value is None
+
+
+def test_silence_alone_is_no_share_of_right_answers() -> None:
+    silent = turn("no_reply").model_copy(update={"answer": judged("wrong").answer})
+    summary = summarise([silent, *[judged("not_judged", NO_TEXT)] * 8])
+    assert (summary.right.n, summary.not_judged) == (0, {NO_TEXT: 9})
+    assert summarise([silent, judged("right"), judged("not_judged", NO_TEXT)]).right.n == 2
+    assert summarise([silent]).right.n == 1
 
 
 def test_a_turn_with_a_reason_to_be_left_out_is_counted_and_is_in_no_figure() -> None:

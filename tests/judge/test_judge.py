@@ -1,6 +1,7 @@
 """Stored runs judged again: by what a recogniser makes of the agent's sound, and by a model."""
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
 from turngap.core.events import ToolCall
 from turngap.core.results import AnswerRecord, AudioRecord, Turn
+from turngap.judge import play
 from turngap.judge.play import (
     RATE,
+    Transcript,
     expectations,
     judge_backend,
     judged,
@@ -155,8 +158,25 @@ async def test_silence_is_not_judged_and_a_turn_without_a_reply_is_as_wrong_as_b
     run = Run(run.record, (run.turns[0], unheard), run.path)
     again = await run_in_thread(heard, run, library)
     silent, none = (turn.transcribed for turn in again.turns)
-    assert (silent.verdict, silent.why) == ("not_judged", "the recogniser made out no word")
+    assert (silent.verdict, silent.why) == ("not_judged", "no speech was heard in it")
     assert (none.verdict, none.failed) == ("wrong", wrong.failed)
+
+
+async def test_a_beep_is_not_thank_you(
+    tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def whisper(*_: object) -> Transcript:
+        return Transcript("Two large pizzas. Thank you.")
+
+    async def beep(_: str) -> Pcm:
+        return (8000 * np.sin(np.arange(RATE) * 2 * np.pi * 440 / RATE)).astype(np.int16)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "speech", beep)
+        run = await stored(tmp_path, library, "beep")
+    monkeypatch.setattr(play, "transcribe", whisper)
+    again = await run_in_thread(heard, run, library)
+    assert verdicts(again) == ["not_judged"]
 
 
 async def test_tools_count_however_the_reply_is_judged(tmp_path: Path, library: Path) -> None:

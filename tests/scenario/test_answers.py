@@ -190,7 +190,7 @@ def test_what_was_dropped_before_it_was_played_was_not_heard():
         second, *speaks(2400, 3400), over(1, 4000),
     ]  # fmt: skip
     turn, mine = turns(events)[1]
-    assert heard_of(turn, mine, ms_to_ns(4000)) == whole("Five Two onions.")
+    assert heard_of(turn, mine, ms_to_ns(4000)) == whole("Five … Two onions.")
     record = answered(expects(any_of=["two onions"], forbid=["chopped"]), events, 4000)
     assert record.verdict == "right"
     assert answered(expects(any_of=["three"]), events, 4000).verdict == "wrong"

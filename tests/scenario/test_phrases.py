@@ -10,12 +10,12 @@ WORD = st.sampled_from(["a", "table", "seven", "thirty", "four", "it's", "7", "3
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("It's TEN past nine, now!", ["its", "10", "past", "9", "now"]),
-        ("at 9:10 a.m. and 10am", ["at", "9", "10", "am", "and", "10", "am"]),
+        ("It's TEN past nine, now!", ["its", "9:10", "now"]),
+        ("at 9:10 a.m. and 10am", ["at", "9:10", "am", "and", "10:00", "am"]),
         ("the twenty-first, or the 2nd", ["the", "21", "or", "the", "2"]),
         ("a hundred and five", ["105"]),
         ("one thousand two hundred is 1,200", ["1200", "is", "1200"]),
-        ("1,20 is no group", ["1", "20", "is", "no", "group"]),
+        ("1,20 is no group", ["1.20", "is", "no", "group"]),
         ("Café “Zoë”", ["cafe", "zoe"]),
         ("five eight oh six", ["5", "8", "0", "6"]),
         ("oh, five: oh", ["oh", "5", "oh"]),
@@ -37,6 +37,7 @@ def test_tokens_are_what_is_said(text: str, found: list[str]):
         ("That makes $7.50.", "seven fifty"),
         ("Forty-two Baker Street", "42 baker street"),
         ("On the 12th.", "twelfth"),
+        ("half past seven", "7:30"),
         ("one for you", "1"),
         ("It is o'clock", "O’Clock"),
     ],
@@ -51,7 +52,6 @@ def test_a_number_is_the_same_in_words_and_in_digits(text: str, phrase: str):
         ("forty seven", "7"),
         ("47192", "471"),
         ("seventy", "seven"),
-        ("half past seven", "7:30"),  # another way to say it, not another way to write it
         ("larger", "large"),
         ("large oat", "oat large"),
         ("", "x"),

@@ -86,6 +86,9 @@ class PauseRecord(Stored):
         return self.end_ms - self.start_ms
 
 
+NO_TEXT = "the agent did not report what it said"
+
+
 class AnswerRecord(Stored):
     """Whether the turn was answered rightly, judged on what was heard and on what was called.
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from turngap.core.budget import OUTCOMES, SILENT, WITHOUT_GAP
 from turngap.core.clock import NS_PER_MS, ns_to_ms
 from turngap.core.cut_ins import CutIns, EarlyTurns, cut_ins_of, early_turns
-from turngap.core.results import Turn
+from turngap.core.results import NO_TEXT, AnswerRecord, Turn
 from turngap.core.stages import MARKS
 from turngap.core.stats import (
     Percentile,
@@ -293,6 +293,7 @@ def summarise(turns: Sequence[Turn]) -> Summary:
     outcomes = Counter(t.outcome for t in counted)
     due = [(t.take, ms) for t in counted if (ms := due_ms(t)) is not None]
     takes, gaps = [take for take, _ in due], [ms for _, ms in due]
+    judged = _judged(counted)
     return Summary(
         turns=len(turns),
         outcomes={o: of_all[o] for o in OUTCOMES if of_all[o]},
@@ -303,8 +304,8 @@ def summarise(turns: Sequence[Turn]) -> Summary:
         gap_ms={k: percentile_of(gaps, takes, q) for k, q in PERCENTILES.items()},
         left_out={o: outcomes[o] for o in WITHOUT_GAP if outcomes[o]} | dict(reasons),
         stages=stage_figures(counted),
-        right=_right_of_takes((t, t.right) for t in counted),
-        not_judged=dict(Counter(t.answer.why for t in counted if t.answer.why is not None)),
+        right=_right_of_takes((t, answer.right) for t, answer in judged),
+        not_judged=dict(Counter(a.why for _, a in judged if a.why is not None)),
         transcribed=other_verdicts(counted, "transcribed"),
         judged=other_verdicts(counted, "judged"),
         llm=token_figures(counted),
@@ -314,6 +315,15 @@ def summarise(turns: Sequence[Turn]) -> Summary:
         ),
         label_error_ms=_label_error_ms(counted),
     )
+
+
+def _judged(turns: Sequence[Turn]) -> list[tuple[Turn, AnswerRecord]]:
+    """List the turns with their verdicts; a silence says nothing where no reply could be judged."""
+    unheard = any(t.answer.why == NO_TEXT for t in turns) and not any(
+        t.replied and t.right is not None for t in turns
+    )
+    none = AnswerRecord(verdict="not_judged", why=NO_TEXT)
+    return [(t, none if unheard and t.right is not None else t.answer) for t in turns]
 
 
 def _label_error_ms(turns: Sequence[Turn]) -> float | None:

@@ -42,6 +42,7 @@ from turngap.core.thoughts import without_thoughts
 from turngap.scenario.answers import answer_again
 from turngap.scenario.library import library_dir, library_paths, load_scenario
 from turngap.scenario.model import ReplyExpectation, Scenario, UserTurn
+from turngap.scenario.speech import find_speech
 from turngap.store.documents import is_file, write_document
 from turngap.store.folders import beside, utc_now
 from turngap.store.runs import Run, read_run, rewritten
@@ -309,7 +310,9 @@ async def _answer(
     expected = scenarios[turn.scenario].turns[turn.turn - 1].expect
     pcm = reply_audio(run, turn) if expected.reply is not None else None
     text, why = "", "no sound of it was recorded"
-    if pcm is not None:
+    if pcm is not None and find_speech(pcm, RATE) is None:
+        why = "no speech was heard in it"  # of which Whisper makes "Thank you."
+    elif pcm is not None:
         transcript = await transcribe(recogniser.spec, recogniser.settings, pcm)
         text, why = transcript.text, transcript.why_none or ""
     on_turn()

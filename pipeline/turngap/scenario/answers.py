@@ -12,18 +12,17 @@ from turngap.core.events import (
     PlayoutFlushed,
     calls_of,
 )
-from turngap.core.results import AnswerRecord, Turn
+from turngap.core.results import NO_TEXT, AnswerRecord, Turn
 from turngap.core.spoken import LETTER_MS, letters, words_heard
 from turngap.core.tracked import TrackedTurn
 from turngap.core.turns import STALE_GAP_MS
 from turngap.scenario import patterns
 from turngap.scenario.calls import Called, find
 from turngap.scenario.model import Expectation, ReplyExpectation, ToolsExpectation
-from turngap.scenario.phrases import says
+from turngap.scenario.phrases import mentions
 
 NOTHING_EXPECTED = "nothing is expected of this reply"
 ABANDONED = "the person went on before any reply"
-NO_TEXT = "the agent did not report what it said"
 NO_CALLS = "the agent did not report which tools it called"
 BROKEN_OFF = "the person broke the reply off before it could be told"
 NO_REPLY = "no reply was heard"
@@ -133,14 +132,16 @@ def _of_reply(
         return _Findings()
     if heard is None:
         return _Findings(unknown=NO_TEXT)
-    wrong = [
-        f'forbid: "{phrase}" was said' for phrase in expected.forbid if says(heard.text, phrase)
-    ]
+    text, unsure = heard.text, list[str]()
+    missing = [*_of_phrases(expected, text, unsure)]
+    wrong = [*_forbidden(expected, text, unsure)]
     if stopped and expected.unbroken:
         wrong.append(STOPPED)
-    long = expected.regex is not None and len(heard.text) > patterns.MOST_SEARCHED
-    missing = tuple(_missing(expected, heard.text))
-    return _Findings(missing, tuple(wrong), unknown=TOO_LONG if long else None)
+    if expected.regex is not None and len(text) > patterns.MOST_SEARCHED:
+        unsure.append(TOO_LONG)
+    elif expected.regex is not None and not patterns.found(expected.regex, text):
+        missing.append(f"regex: {expected.regex} does not match")
+    return _Findings(tuple(missing), tuple(wrong), next(iter(unsure), None))
 
 
 def _of_calls(expected: ToolsExpectation | None, calls: Sequence[Called] | None) -> _Findings:
@@ -152,14 +153,24 @@ def _of_calls(expected: ToolsExpectation | None, calls: Sequence[Called] | None)
     return _Findings(missing=found.missing, wrong=found.unwanted)
 
 
-def _missing(expected: ReplyExpectation, text: str) -> Iterator[str]:
-    if expected.any_of and not any(says(text, phrase) for phrase in expected.any_of):
+def _of_phrases(expected: ReplyExpectation, text: str, unsure: list[str]) -> Iterator[str]:
+    """Yield which phrases are missing; add why others are not sure."""
+    found = mentions(text, (*expected.any_of, *expected.all_of))
+    one_of = {phrase: found[phrase] for phrase in expected.any_of}
+    if one_of and all(why is None for why in one_of.values()):
         yield f"any_of: none of {_quoted(expected.any_of)} was said"
-    if absent := [phrase for phrase in expected.all_of if not says(text, phrase)]:
+    if absent := [phrase for phrase in expected.all_of if found[phrase] is None]:
         yield f"all_of: {_quoted(absent)} was not said"
-    regex = expected.regex if len(text) <= patterns.MOST_SEARCHED else None
-    if regex is not None and not patterns.found(regex, text):
-        yield f"regex: {regex} does not match"
+    needed = expected.all_of if "" in one_of.values() else found
+    unsure += [f"{_quoted([phrase])}: {found[phrase]}" for phrase in needed if found[phrase]]
+
+
+def _forbidden(expected: ReplyExpectation, text: str, unsure: list[str]) -> Iterator[str]:
+    for phrase, why in mentions(text, expected.forbid, no=False).items():
+        if why == "":
+            yield f"forbid: {_quoted([phrase])} was said"
+        elif why:
+            unsure.append(f"{_quoted([phrase])}: {why}")
 
 
 def _quoted(phrases: Iterable[str]) -> str:
@@ -175,7 +186,7 @@ def heard_of(turn: TrackedTurn, events: Sequence[Event], upto_ns: int) -> Hearin
     """
     replies = [_as_heard(part, turn, events, upto_ns) for part in _parts(turn, events)]
     # An agent that cut in and was talked down still owes an answer, and could give it.
-    return Hearing(" ".join(reply.text for reply in replies if reply.text), replies[-1].whole)
+    return Hearing(" … ".join(reply.text for reply in replies if reply.text), replies[-1].whole)
 
 
 @dataclass(slots=True)

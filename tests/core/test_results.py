@@ -32,7 +32,7 @@ def models(model: type[Any]) -> st.SearchStrategy[Any]:
 
 
 def _of_type(annotation: Any) -> st.SearchStrategy[Any]:
-    if hasattr(annotation, "__metadata__") and annotation.__origin__ is not float:
+    if hasattr(annotation, "__metadata__") and annotation.__origin__ not in (float, int):
         annotation = annotation.__origin__
     if isinstance(annotation, type) and (
         issubclass(annotation, BaseModel) or is_dataclass(annotation)
@@ -40,8 +40,9 @@ def _of_type(annotation: Any) -> st.SearchStrategy[Any]:
         return models(annotation)
     if annotation is Any:
         return JSON
-    if annotation is float or getattr(annotation, "__origin__", None) is float:
-        return _bounded(annotation)
+    if annotation is float or getattr(annotation, "__origin__", None) in (float, int):
+        number = math.ceil if getattr(annotation, "__origin__", None) is int else float
+        return _bounded(annotation).map(number)
     if annotation is str:  # a lone surrogate is not text that UTF-8 can hold
         return st.text(st.characters(exclude_categories=["Cs"]))
     arguments = get_args(annotation)

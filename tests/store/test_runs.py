@@ -15,6 +15,8 @@ import soundfile
 from made_records import every_outcome, make_record, make_turn
 
 from turngap.core.errors import ExitCode, InputError
+from turngap.core.events import ToolCall
+from turngap.core.results import MarkRecord, PauseRecord
 from turngap.core.run_record import METRICS_VERSION, PlanRecord
 from turngap.core.secrets import REMOVED
 from turngap.play.process import child
@@ -537,6 +539,33 @@ def test_reading_takes_memory_for_the_largest_turn_and_not_for_all_events(tmp_pa
     assert size > 23 * largest
     assert peak < 40 * largest
     assert run.turns[23].instants("AgentText")[-1] == 999**2
+
+
+MARK = MarkRecord(name="a", at_ns=1, vantage="agent")
+# In the memory of a run, its lists take less than in the file, and a turn without any this much.
+OF_THE_FILE = 7
+
+
+@pytest.mark.parametrize(
+    "bulk",
+    [
+        {"agent_turns": ((MARK,) * 100,) * 10},
+        {"marks": (MARK,) * 1_000},
+        {"calls": (ToolCall("", {str(n): [] for n in range(100)}),) * 20},
+        {"pauses": (PauseRecord(start_ms=1, end_ms=2),) * 1_000},
+        {"marks_ms": None},
+    ],
+)
+def test_a_stored_run_takes_so_much_of_its_file_in_memory(tmp_path, bulk):
+    path = written(tmp_path, [make_turn(**bulk)] * 9)
+    size = (path / "turns.jsonl").stat().st_size
+    read_run(path)
+    tracemalloc.start()
+    run = read_run(path)
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert kept < (size if size > 99_999 else OF_THE_FILE * size)
+    assert run.turns[8] == make_turn(**bulk)
 
 
 def test_lines_are_bounded_when_they_are_read(tmp_path, monkeypatch):

@@ -19,7 +19,6 @@ from turngap.core.secrets import (
     texts_without_secrets,
     without_secrets,
 )
-from turngap.core.stored import PackedEvents
 from turngap.core.untrusted import text_of
 from turngap.store.documents import encode, parse_document
 
@@ -251,12 +250,8 @@ def test_a_cut_leaves_no_first_part_of_a_secret() -> None:
 def test_a_secret_in_two_pieces_of_a_reply_is_not_stored() -> None:
     remember(SECRET)
     pieces = ["It is ", SECRET[:4], SECRET[4:] + ".", " Bye."]
-    turn = make_turn().model_copy(
-        update={
-            "reply": "".join(pieces),
-            "events": PackedEvents({"event": "AgentText", "at_ns": 1, "text": p} for p in pieces),
-        }
-    )
+    events = tuple({"event": "AgentText", "at_ns": 1, "text": piece} for piece in pieces)
+    turn = make_turn(reply="".join(pieces), events=events)
     stored = encode(turn).decode()
     assert SECRET[:4] not in stored
     assert SECRET[4:] not in stored

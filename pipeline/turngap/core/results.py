@@ -1,7 +1,7 @@
 """What a turn leaves on disk, and what is known of the instrument and the machine, as models."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -16,7 +16,7 @@ from turngap.core.stored import (
     Document,
     Events,
     Notes,
-    PackedEvents,
+    Pack,
     Said,
     Settings,
     Stored,
@@ -161,7 +161,7 @@ class Turn(Document):
     phase_ms: float = 0.0
     say: str
     speech_ms: float | None = None
-    pauses: tuple[PauseRecord, ...] | None = None
+    pauses: Annotated[tuple[PauseRecord, ...] | None, Pack()] = None
     endpoints_ms: tuple[float, ...] | None = None
     outcome: Outcome
     ended: TurnEnd
@@ -177,9 +177,9 @@ class Turn(Document):
     yield_ms: float | None
     first_sound_ms: float | None = None
     onset_spread_ms: float | None = None
-    backchannels: tuple[BackchannelRecord, ...] = ()
-    marks: tuple[MarkRecord, ...]
-    agent_turns: tuple[tuple[MarkRecord, ...], ...] = ()
+    backchannels: Annotated[tuple[BackchannelRecord, ...], Pack()] = ()
+    marks: Annotated[tuple[MarkRecord, ...], Pack()]
+    agent_turns: Annotated[tuple[tuple[MarkRecord, ...], ...], Pack()] = ()
     pacing: PacingRecord
     audio: AudioRecord | None
     faults: tuple[Said, ...] = ()
@@ -194,7 +194,7 @@ class Turn(Document):
     transcribed: AnswerRecord | None = None
     judged: JudgeRecord | None = None
     left_out: str | None = None
-    events: Events = Field(default_factory=PackedEvents)
+    events: Events = ()
 
     @property
     def key(self) -> TurnKey:

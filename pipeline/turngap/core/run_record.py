@@ -44,7 +44,7 @@ class PlanRecord(Stored):
     rounds: Annotated[int, Field(ge=1, le=MOST_PLAYED)]
     phase: Annotated[int, Field(ge=0, le=16 * LONGEST_MS)] = 0
     budget_ms: BudgetMs | None = None
-    greeting_ms: Annotated[float | None, Field(ge=0, le=LONGEST_MS)] = None
+    greeting_ms: Annotated[float, Field(ge=0, le=LONGEST_MS)] | None = None
     calibration_turns: Annotated[int, Field(ge=0, le=MOST_PLAYED)] = 0
 
 

@@ -4,12 +4,21 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from typing import Annotated, Any, cast, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    TypeAdapter,
+)
+from pydantic_core import core_schema
 
 from turngap.core.budget import TurnEnd
 from turngap.core.clock import LONGEST_MS
@@ -42,35 +51,68 @@ _OWN = {
 }
 
 
-class PackedEvents(Sequence[dict[str, Any]]):
-    """Events as compressed JSON: unpacked they are most of a turn, and few commands read them."""
+class Packed(Sequence[Any]):
+    """Values as compressed JSON, read again when asked for: they are most of a turn, and few ask.
 
-    def __init__(self, events: Iterable[dict[str, Any]] = ()) -> None:
-        kept = texts_without_secrets(list(events), _OWN)
-        for kind in ("AgentText", "UserTranscript"):
-            said = [e for e in kept if e.get("event") == kind and isinstance(e.get("text"), str)]
-            texts = pieces_without_secrets([e["text"] for e in said])
-            for event, text in zip(said, texts, strict=True):
-                event["text"] = text
-        self._count, self._packed = len(kept), zlib.compress(json.dumps(kept).encode(), 1)
+    In the memory of a run they take less than in its file, whatever they are.
+    """
+
+    def __init__(self, kind: TypeAdapter[Any], values: Sequence[Any]) -> None:
+        self._kind, self._count = kind, len(values)
+        text = json.dumps(kind.dump_python(values, mode="json"))
+        self._packed = zlib.compress(text.encode(), 1)
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, index: Any) -> Any:
-        return json.loads(zlib.decompress(self._packed))[index]
+        return self._kind.validate_python(json.loads(zlib.decompress(self._packed)))[index]
 
     def __iter__(self) -> Any:
         return iter(self[:])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self[:] == list(cast("Sequence[Any]", other))
+        return isinstance(other, Sequence) and [*self] == list(cast("Sequence[Any]", other))
 
     def __hash__(self) -> int:
         return hash(self._count)
 
 
-Events = Annotated[Sequence[dict[str, Any]], AfterValidator(PackedEvents), PlainSerializer(list)]
+class Pack:
+    """An annotation of a field's list or tuple, which is kept as `Packed`."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        kind = TypeAdapter(source)
+
+        def pack(value: Any, validate: Any) -> Any:
+            values = validate([*value] if isinstance(value, Packed) else value)
+            return Packed(kind, values) if values else values
+
+        return core_schema.no_info_wrap_validator_function(
+            pack,
+            handler(source),
+            serialization=core_schema.plain_serializer_function_ser_schema(_plain),
+        )
+
+
+def _plain(values: Any) -> Any:
+    return values if values is None else [*values]
+
+
+def _events(events: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    kept = texts_without_secrets([*events], _OWN)
+    for kind in ("AgentText", "UserTranscript"):
+        said = [e for e in kept if e.get("event") == kind and isinstance(e.get("text"), str)]
+        for event, text in zip(
+            said, pieces_without_secrets([e["text"] for e in said]), strict=True
+        ):
+            event["text"] = text
+    return tuple(kept)
+
+
+Events = Annotated[tuple[dict[str, Any], ...], AfterValidator(_events), Pack()]
 
 Label = Annotated[Said, Field(max_length=MOST_LABEL)]
 
@@ -90,7 +132,7 @@ def _calls(calls: tuple[ToolCall, ...] | None) -> tuple[ToolCall, ...] | None:
 
 # What was odd about what an agent sent, and how often.
 Notes = Annotated[dict[str, int], AfterValidator(_notes), PlainSerializer(_notes)]
-Calls = Annotated[tuple[ToolCall, ...] | None, AfterValidator(_calls)]
+Calls = Annotated[tuple[ToolCall, ...] | None, AfterValidator(_calls), Pack()]
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]

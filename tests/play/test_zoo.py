@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from turngap.play.zoo import DIALECTS, judge, play_zoo
-from turngap.testing.zoo import ZOO, at
+from turngap.testing.zoo import ZOO
 
 NAMES = [agent.name for agent in ZOO]
 # Those that are read right today.
@@ -42,7 +42,7 @@ def test_an_agent_is_read_right_or_refused(agent) -> None:
     readings = list(play_zoo([agent]))
     assert [r.dialect for r in readings] == list(DIALECTS)
     off = [f"{r.dialect}: {why}" for r in readings for why in r.off]
-    may_refuse = any(right.refuses is not None for right in agent.right)
+    may_refuse = any("refuses" in right for right in agent.right)
     assert {r.verdict for r in readings} <= {"right", *(["refused"] if may_refuse else [])}, off
 
 
@@ -51,15 +51,16 @@ def test_a_figure_is_right_wrong_refused_or_beside_what_was_missed() -> None:
     turn = read.turns[0]
     assert turn is not None
 
-    def verdict(right, **changes):
-        agent = replace(ZOO[0], right=[right])
-        return judge(agent, [turn.model_copy(update=changes)], valid=True)[0]
+    def verdict(gap, changes, **more):
+        right = {"outcome": "answered", "gap": gap, **more}
+        played = turn.model_copy(update=changes)
+        return judge(replace(ZOO[0], right=[right]), [played], valid=True)[0]
 
-    assert verdict(at(505)) == "right"
-    assert verdict(at(520)) == "wrong"
-    assert verdict(at(520), notes={"the agent is never silent": 1}) == "misleading"
-    assert verdict(at(500, first_answer_ms=2200)) == "misleading"
+    assert verdict(505, {}) == "right"
+    assert verdict(520, {}) == "wrong"
+    assert verdict(520, {"notes": {"the agent is never silent": 1}}) == "misleading"
+    assert verdict(500, {}, **{"yield": 200}) == "misleading"
     silent = {"gap_ms": None, "outcome": "no_reply", "why_no_gap": "a bed at -12 dBFS"}
-    assert verdict(at(500), **silent) == "wrong"
-    assert verdict(at(500, refuses="dBFS"), **silent) == "refused"
-    assert verdict(at(500, refuses="tone"), **silent) == "wrong"
+    assert verdict(500, silent) == "wrong"
+    assert verdict(500, silent, refuses="dBFS") == "refused"
+    assert verdict(500, silent, refuses="tone") == "wrong"

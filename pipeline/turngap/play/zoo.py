@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -20,7 +19,7 @@ from turngap.scenario.model import When
 from turngap.testing.dialects import make_half
 from turngap.testing.memory import End, line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
-from turngap.testing.zoo import ZOO, Agent, Right, converse
+from turngap.testing.zoo import ZOO, Agent, Truth, converse
 
 # One with RTVI's words, and one with nothing but sound, coded as µ-law.
 DIALECTS = ("pipecat", "twilio")
@@ -50,7 +49,7 @@ class Reading:
             "agent": self.agent.name,
             "does": self.agent.does,
             "dialect": self.dialect,
-            "right": _one([_words(_truth_of(right)) for right in self.agent.right]),
+            "right": _one([_words(right) for right in self.agent.right]),
             "reads": _one([_words(_read_of(turn)) for turn in self.turns]),
             "valid": self.valid,
             "verdict": self.verdict,
@@ -125,8 +124,7 @@ def judge(
     verdicts: list[Verdict] = []
     off: list[str] = []
     rights = [*agent.right, *[agent.right[-1]] * len(turns)][: len(turns)]
-    for number, (right, turn) in enumerate(zip_longest(rights, turns), start=1):
-        assert right is not None
+    for number, (right, turn) in enumerate(zip(rights, turns, strict=True), start=1):
         verdict, why = _judge_turn(right, turn)
         if verdict == "wrong" and not valid:
             verdict = "misleading"
@@ -136,78 +134,52 @@ def judge(
     return next(v for v in order if v in verdicts), off
 
 
-def _judge_turn(right: Right, turn: Turn | None) -> tuple[Verdict, str]:
-    truth, read = _truth_of(right), _read_of(turn)
-    why = f"{_words(read)}, not {_words(truth)}"
-    if turn is None or right.gone:
-        gone = turn is None or turn.outcome == "error"
-        return ("right", "") if right.gone and gone else ("wrong", why)
-    beside = [name for name, wanted in truth.items() if not _near(read[name], wanted)]
+def _judge_turn(right: Truth, turn: Turn | None) -> tuple[Verdict, str]:
+    read = _read_of(turn)
+    why = f"{_words(read)}, not {_words(right)}"
+    if right["outcome"] == "no turn":
+        return ("right", "") if read["outcome"] in ("no turn", "error") else ("wrong", why)
+    beside = {name for name in right if name in read and not _near(read[name], right[name])}
     if not beside:
         return "right", ""
-    if not {"outcome", "gap"} & {*beside}:
+    if not {"outcome", "gap"} & beside:
         return "misleading", why
-    reason = turn.left_out or (turn.why_no_gap if turn.gap_ms is None else None)
-    if reason is not None and right.refuses is not None and right.refuses in reason:
+    reason = turn and (turn.left_out or (turn.why_no_gap if turn.gap_ms is None else None))
+    if reason and right.get("refuses", reason + "?") in reason:
         return "refused", f"{why}: {reason}"
-    return ("misleading" if turn.notes else "wrong"), why
+    return ("misleading" if turn and turn.notes else "wrong"), why
 
 
 def _near(found: Any, wanted: Any) -> bool:
     if isinstance(found, float) and isinstance(wanted, int | float):
         return abs(found - wanted) <= TOLERANCE_MS
-    return found == wanted
+    return wanted in (found, "any")
 
 
-# A figure by its name in tables; those that a truth leaves out are not compared.
-Figures = dict[str, Any]
-
-
-def _truth_of(right: Right) -> Figures:
-    if right.gone:
-        return {"outcome": "no turn"}
-    if right.outcome == "error":
-        return {"outcome": "error"}
-    compared: Figures = {
-        "sound": right.first_sound_ms,
-        "answer": right.first_answer_ms,
-        "yield": right.yield_ms,
-        "holes": right.holes,
-    }
-    return {
-        "outcome": right.outcome,
-        "gap": right.gap_ms,
-        **{name: value or None for name, value in compared.items() if value is not None},
-        "false starts": right.false_starts,
-        "backchannels": right.backchannels,
-    }
-
-
-def _read_of(turn: Turn | None) -> Figures:
+def _read_of(turn: Turn | None) -> Truth:
     if turn is None:
         return {"outcome": "no turn"}
     return {
         "outcome": turn.outcome,
         "gap": turn.gap_ms,
-        "sound": getattr(turn, "first_sound_ms", None),
+        "sound": turn.first_sound_ms,
         "answer": getattr(turn, "first_answer_ms", None),
         "yield": turn.yield_ms,
         "holes": len(getattr(turn, "holes", ())),
-        "false starts": getattr(turn, "false_starts", 0),
+        "false_starts": getattr(turn, "false_starts", 0),
         "backchannels": getattr(turn, "backchannels_heard", 0),
     }
 
 
-def _words(figures: Figures) -> str:
+def _words(figures: Truth) -> str:
     """Name the figures; the sound and the answer only where they are not those of the gap."""
-    shown = [
-        f"{name} {value:,.0f}"
-        for name, value in figures.items()
-        if value
-        and name not in ("outcome", "gap")
-        and not (name in ("sound", "answer") and _near(value, figures.get("gap")))
-    ]
     gap = figures.get("gap")
+    shown = [
+        f"{name.replace('_', ' ')} {value:,.0f}"
+        for name, value in figures.items()
+        if value and name != "gap" and not isinstance(value, str)
+        if not (name in ("sound", "answer") and _near(float(value), gap))
+    ]
     return ", ".join([f"{figures['outcome']}{'' if gap is None else f' {gap:,.0f}'}", *shown])
 
 

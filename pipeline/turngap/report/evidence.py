@@ -140,7 +140,7 @@ def _chart(
         bars.append(bar(*ends, TRACK_PX + 3, GAP_PX - 6, style))
         dots.append(Dot(x(turn.gap_ms), middle, style))
     told = {
-        "first sound": _told(turn, "first_sound_ms"),
+        "first sound": turn.first_sound_ms,
         "first answer": _told(turn, "first_answer_ms"),
     }
     for name, at_ms in told.items():
@@ -195,7 +195,7 @@ def _speech(turn: Turn, until_ms: float) -> list[tuple[float, float]]:
 
 def _spoken(turn: Turn) -> str:
     told = {
-        "first sound": _told(turn, "first_sound_ms"),
+        "first sound": turn.first_sound_ms,
         "first word": turn.gap_ms,
         "first answer": _told(turn, "first_answer_ms"),
     }

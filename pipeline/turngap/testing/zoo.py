@@ -1,34 +1,30 @@
 """The zoo: agents as they are in production, each with what is right to say of it.
 
-An agent is data: what it does in a turn, as sounds and words of its protocol on a timeline that
-begins at the person's end, and the truth. Its voice is real speech, the shipped recordings of
-synthetic voices, trimmed to their first audible sample; so the instant of a first word is known.
-`turngap.play.zoo` plays them through turngap's own caller, and docs/agents.md shows what comes out.
+An agent is data (`zoo.yaml`): what it does in a turn, as sounds and words of its protocol on a
+timeline that begins at the person's end, and the truth. Its voice is real speech, the shipped
+recordings of synthetic voices, trimmed to their first audible sample; so the instant of a first
+word is known. `turngap.play.zoo` plays them through turngap's own caller.
 """
 
 import asyncio
 import struct
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, Protocol
+from importlib import resources
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from ruamel.yaml import YAML
 from websockets.exceptions import ConnectionClosed
 
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.caller.line import Peer
 from turngap.caller.said import Message
-from turngap.core.audio import (
-    Pcm,
-    SpeechDetector,
-    SpeechStart,
-    audible_onset,
-    rms_dbfs,
-)
-from turngap.core.budget import DEFAULT_BUDGET_MS, Outcome
+from turngap.core.audio import Pcm, SpeechDetector, SpeechStart, audible_onset, rms_dbfs
+from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.clock import Clock, ms_to_ns, ns_to_samples, samples_to_ns
 from turngap.core.frames import message_frame
 from turngap.scenario.library import shipped_library
@@ -44,6 +40,18 @@ Floats = NDArray[np.float64]
 
 # Sounds
 
+# What agents say, and how long it takes; `hold` stands for "one moment, please".
+VOICES = {
+    "answer": "order-status/3",  # 1.6 s
+    "long": "slow-order-status/3",  # 1.9 s
+    "short": "quick-questions/1",  # 0.7 s
+    "hold": "order-status/1",  # 1.0 s
+    "hmm": "museum-visit/1-mm-hmm",  # 0.5 s
+    "mm-hm": "museum-visit/1-mm-hmm",
+}
+# A backchannel is shorter than a filler.
+MM_HM_MS = 260.0
+
 
 @dataclass(frozen=True, slots=True)
 class Sound:
@@ -57,15 +65,27 @@ class Sound:
     at_once: bool = False
 
 
-def voice(take: str, ms: float = 1e9, db: float = 0.0, *, at_once: bool = False) -> Sound:
-    """Speak a shipped recording, or its first `ms`, so many dB louder than it is."""
+def sound(name: str, **how: Any) -> Sound:
+    """Make a sound of `VOICES`, of `WAVES`, a `constant` or a WAV file's `header`.
 
-    @cache
+    A voice takes `db`, by which it is louder than it was recorded, and `from` and `to`, ms of the
+    recording; a wave its length in `ms` and its level in `dbfs`; a constant `ms` and its `sample`.
+    """
+
     def make(rate: int) -> Pcm:
-        spoken = _recorded(take, rate)[: round(min(ms, 60_000) * rate / 1000)]
-        return _pcm(spoken * 10 ** (db / 20))
+        if name in VOICES:
+            upto = how.get("to", MM_HM_MS if name == "mm-hm" else 60_000)
+            begin, end = (round(ms * rate / 1000) for ms in (how.get("from", 0), upto))
+            return _pcm(_recorded(VOICES[name], rate)[begin:end] * 10 ** (how.get("db", 0) / 20))
+        if name == "header":
+            return _header(rate)
+        t = np.arange(round(how.get("ms", 8000) * rate / 1000)) / rate
+        if name == "constant":  # an offset; zero bytes of µ-law are -32124
+            return np.full(len(t), how["sample"], np.int16)
+        loud = WAVES[name](t, rate) * 8000.0
+        return _pcm(loud * 10 ** ((how["dbfs"] - rms_dbfs(_pcm(loud))) / 20))
 
-    return Sound(make, says=True, at_once=at_once)
+    return Sound(cache(make), name in VOICES, how.get("at_once", False))
 
 
 @cache
@@ -82,16 +102,12 @@ def _pcm(samples: Floats) -> Pcm:
     return np.rint(samples).clip(-32768, 32767).astype(np.int16)
 
 
-def at_level(wave: Callable[[Floats, int], Floats], ms: float, dbfs: float) -> Sound:
-    """Make a sound of this RMS level from a function of the time in s and of the rate."""
-
-    @cache
-    def make(rate: int) -> Pcm:
-        t = np.arange(round(ms * rate / 1000)) / rate
-        loud = wave(t, rate) * 8000.0
-        return _pcm(loud * 10 ** ((dbfs - rms_dbfs(_pcm(loud))) / 20))
-
-    return Sound(make)
+def _header(rate: int) -> Pcm:
+    """Play the header of a WAV file as if it were samples, as TTS services have been known to."""
+    riff = b"RIFF\xff\xff\xff\x7fWAVEfmt " + struct.pack(
+        "<IHHIIHH", 16, 1, 1, rate, 2 * rate, 2, 16
+    )
+    return np.frombuffer(riff + b"data\xff\xff\xff\x7f", np.int16)
 
 
 def white(t: Floats, _: int) -> Floats:
@@ -147,25 +163,9 @@ def breath(t: Floats, rate: int) -> Floats:
     return white(t, rate) * np.sin(np.pi * np.arange(len(t)) / max(1, len(t)))
 
 
-def constant(ms: float, sample: int) -> Sound:
-    """Hold a constant: an offset, or a µ-law buffer of zero bytes, which is -32124."""
-    return Sound(lambda rate: np.full(round(ms * rate / 1000), sample, np.int16))
-
-
-def header(rate: int) -> Pcm:
-    """Play the header of a WAV file as if it were samples, as TTS services have been known to."""
-    riff = b"RIFF\xff\xff\xff\x7fWAVEfmt " + struct.pack(
-        "<IHHIIHH", 16, 1, 1, rate, 2 * rate, 2, 16
-    )
-    return np.frombuffer(riff + b"data\xff\xff\xff\x7f", np.int16)
-
-
-ANSWER = voice("order-status/3")  # 1.6 s
-LONG = voice("slow-order-status/3")  # 1.9 s
-SHORT = voice("quick-questions/1")  # 0.7 s
-HOLD = voice("order-status/1")  # 1.0 s, in the place of "one moment, please"
-HMM = voice("museum-visit/1-mm-hmm")
-MHM = voice("museum-visit/1-mm-hmm", 260)
+WAVES: Mapping[str, Callable[[Floats, int], Floats]] = {
+    wave.__name__: wave for wave in (white, pink, hum, office, keys, music, beep, breath)
+}
 
 
 # Agents
@@ -183,49 +183,22 @@ class Turn:
 # When, in ms from the person's end, and what: a sound; `flush`, `hang up` or `drop`; or the name of
 # an RTVI message, which is sent where the dialect has them.
 Act = tuple[float, Sound | str]
-Acts = Callable[[Turn], Sequence[Act]]
 
-
-@dataclass(frozen=True, slots=True)
-class Right:
-    """The truth of a turn. A `None` after the gap is not compared.
-
-    Attributes:
-        yield_ms: of a turn that barges in; False: the agent did not yield.
-        refuses: no figure is right, too, if its reason has these words; None: it is not.
-        gone: the agent has ended the call, and there is no turn.
-    """
-
-    outcome: Outcome
-    gap_ms: float | None = None
-    first_sound_ms: float | None = None
-    first_answer_ms: float | None = None
-    yield_ms: float | Literal[False] | None = None
-    holes: int | None = None
-    false_starts: int = 0
-    backchannels: int = 0
-    refuses: str | None = None
-    gone: bool = False
-
-
-def at(gap_ms: float, **more: Any) -> Right:
-    """Say that a turn is answered after so long, in time or late."""
-    return Right("answered" if gap_ms <= DEFAULT_BUDGET_MS else "late", gap_ms, **more)
-
-
-NOTHING = Right("no_reply")
-LEVEL = "dBFS"  # the reason names a level
+# An outcome, or `no turn` where the agent has ended the call; figures by their names; and, where
+# nobody can tell, `refuses`: the words that the reason for no figure must have. What is missing is
+# not compared, but yields, false starts and backchannels are none then.
+Truth = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An agent of the zoo.
+    """An agent of the zoo, as its file says.
 
     Attributes:
         does: what it does, for people.
-        acts: what it does in a turn.
-        right: the truth of each turn, over all calls; the last one holds for those that follow.
+        says: what it does in a turn.
         opens: what it does on a line that is open, by the number of the call.
+        right: the truth of each turn, over all calls; the last one holds for those that follow.
         bed: sounds from the opening to the end, over and over.
         barge_ms: the second turn begins so long after the onset of the first reply.
         calls: how often it is called.
@@ -233,30 +206,66 @@ class Agent:
 
     name: str
     does: str
-    acts: Acts
-    right: Sequence[Right]
-    opens: Callable[[int], Sequence[Act]] = lambda _: ()
-    bed: Sound | None = None
-    barge_ms: float | None = None
-    calls: int = 1
+    says: Callable[[Turn], list[Act]]
+    opens: Callable[[int], list[Act]]
+    right: Sequence[Truth]
+    bed: Sound | None
+    barge_ms: float | None
+    calls: int
 
 
-def says(*acts: Act) -> Acts:
-    """Do the same in every turn."""
-    return lambda _: acts
+def _agent(name: str, about: Mapping[str, Any]) -> Agent:
+    says, opens = about["says"], about.get("opens", [])
+
+    def turn_acts(turn: Turn) -> list[Act]:
+        return _acts(_of(says, f"{turn.call}.{turn.number}", turn.number), turn.ms)
+
+    def speaks(number: int) -> float:
+        acts = turn_acts(Turn(number, 1, 0))
+        return next(ms for ms, act in acts if isinstance(act, Sound) and act.says)
+
+    bed = about.get("bed")
+    return Agent(
+        name,
+        about["does"],
+        turn_acts,
+        lambda call: _acts(_of(opens, call)),
+        [_truth(right) for right in about.get("right") or map(speaks, (1, 2, 3))],
+        bed and sound(bed[0], **bed[1]),
+        about.get("barge_ms"),
+        about.get("calls", 1),
+    )
 
 
-def _second(first: Sequence[Act], second: Callable[[Turn], Sequence[Act]]) -> Acts:
-    """Do one thing in the second turn, and another in all others."""
-    return lambda turn: second(turn) if turn.number == 2 else first
+def _of(acts: Any, *keys: Any) -> list[Any]:
+    """Return what is done in a turn or a call, by the first of its keys."""
+    if isinstance(acts, list):
+        return acts
+    named = {str(key): each for key, each in acts.items()}
+    return next((named[str(key)] for key in keys if str(key) in named), named["else"])
 
 
-def _tool(hold_ms: float, answer_ms: float) -> Acts:
-    """Hold, call a tool and answer, in two replies of the LLM."""
-    call = "llm-function-call"
-    held = ((hold_ms + 40, f"{call}-in-progress"), (answer_ms - 300, f"{call}-stopped"))
-    words = (*_replied(hold_ms - 100, hold_ms + 60), *_replied(answer_ms - 250, answer_ms - 20))
-    return says((hold_ms, HOLD), *held, *words, (answer_ms, ANSWER))
+def _acts(written: Sequence[Sequence[Any]], turn_ms: float = 0.0) -> list[Act]:
+    found: list[Act] = []
+    for when, what, *how in written:
+        more = how[0] if how else {}
+        since, _, after = str(when).rpartition(" ")
+        ms = float(after) - (turn_ms if since == "start" else 0)
+        if what == "tool":
+            begun, ended = "llm-function-call-in-progress", "llm-function-call-stopped"
+            found += [*_replied(ms - 140, ms + 20), (ms, begun), (ms + more["ms"], ended)]
+        else:
+            plain = what in ("flush", "hang up", "drop")
+            found.append((ms, what if plain else sound(what, **more)))
+    return found
+
+
+def _truth(right: Any) -> Truth:
+    if isinstance(right, str):
+        return {"outcome": right}
+    figures = right if isinstance(right, dict) else {"gap": right}
+    outcome = "answered" if figures.get("gap", 0) <= DEFAULT_BUDGET_MS else "late"
+    return {"outcome": outcome, "yield": None, "false_starts": 0, "backchannels": 0, **figures}
 
 
 def _replied(from_ms: float, to_ms: float) -> list[Act]:
@@ -265,336 +274,12 @@ def _replied(from_ms: float, to_ms: float) -> list[Act]:
     return list(zip((from_ms, (from_ms + to_ms) / 2, to_ms), words, strict=True))
 
 
-def _with_bed(name: str, wave: Callable[[Floats, int], Floats], dbfs: float, **more: Any) -> Agent:
-    kind = (wave.__doc__ or f"{wave.__name__} noise").partition(":")[0]
-    does = f"{kind} at {dbfs:g} dBFS under the whole call; answers after 600 ms"
-    truth = more.pop("right", [at(600)])
-    bed = at_level(wave, 8000, dbfs)
-    return Agent(f"{name} {-dbfs:g}", does, says((600, ANSWER)), truth, bed=bed, **more)
+def _read() -> tuple[Agent, ...]:
+    text = (resources.files("turngap.testing") / "zoo.yaml").read_text("utf-8")
+    return tuple(_agent(name, about) for name, about in YAML(typ="safe").load(text).items())
 
 
-def _pieces(*cuts: tuple[float, float, float]) -> list[Act]:
-    """Say pieces of an answer: at, from and to so many ms."""
-
-    def piece(begin: float, end: float) -> Sound:
-        def make(rate: int) -> Pcm:
-            return LONG.make(rate)[round(begin * rate / 1000) : round(end * rate / 1000)]
-
-        return Sound(cache(make), says=True)
-
-    return [(when, piece(begin, end)) for when, begin, end in cuts]
-
-
-ZOO: tuple[Agent, ...] = (
-    # Ideal
-    Agent("plain", "answers after 500 ms", says((500, ANSWER)), [at(500)]),
-    Agent("prompt", "answers after 120 ms, in short", says((120, SHORT)), [at(120)]),
-    Agent("short", "answers after 700 ms, in 0.7 s", says((700, SHORT)), [at(700)]),
-    Agent("long", "answers after 500 ms, at length", says((500, LONG)), [at(500)]),
-    Agent(
-        "at once",
-        "answers after 400 ms and sends all of it at once",
-        says((400, voice("order-status/3", at_once=True))),
-        [at(400)],
-    ),
-    *(
-        Agent(
-            f"soft {db}",
-            f"answers after 500 ms, in a voice {db} dB softer",
-            says((500, voice("order-status/3", db=-db))),
-            [at(500)],
-        )
-        for db in (10, 14, 18)
-    ),
-    Agent(
-        "whisper",
-        "answers after 500 ms, in a voice 34 dB softer, which nobody hears",
-        says((500, voice("order-status/3", db=-34))),
-        [at(500, refuses=LEVEL)],
-    ),
-    # Slow
-    *(
-        Agent(f"slow {s:g}", f"answers after {s:g} s", says((s * 1000, ANSWER)), [at(s * 1000)])
-        for s in (2, 4, 5.5)
-    ),
-    Agent(
-        "too slow",
-        "answers after 8 s, whatever is said meanwhile",
-        says((8000, ANSWER)),
-        [at(8000, refuses="")],
-    ),
-    # Hold phrases and fillers
-    Agent(
-        "hold 2.2",
-        "says “one moment” after 300 ms, calls a tool, answers after 2.2 s",
-        _tool(300, 2200),
-        [at(300, first_answer_ms=2200)],
-    ),
-    Agent(
-        "hold 4.9",
-        "says “one moment” after 400 ms, calls a tool, answers after 4.9 s",
-        _tool(400, 4900),
-        [at(400, first_answer_ms=4900)],
-    ),
-    Agent(
-        "hold once",
-        "the first answer waits for a tool, until 3.5 s; the others come after 600 ms",
-        lambda turn: _tool(300, 3500)(turn) if turn.number == 1 else [(600, ANSWER)],
-        [at(300, first_answer_ms=3500), at(600)],
-    ),
-    Agent(
-        "filler 1.2",
-        "says “hmm” after 300 ms, answers after 1.2 s",
-        says((300, HMM), (1200, ANSWER)),
-        [at(300, first_answer_ms=1200)],
-    ),
-    Agent(
-        "filler 3.5",
-        "says “hmm” after 300 ms, answers after 3.5 s",
-        says((300, HMM), (3500, ANSWER)),
-        [at(300, first_answer_ms=3500)],
-    ),
-    # Greetings
-    Agent(
-        "greets",
-        "greets after 1 s in each call, answers after 700 ms",
-        says((700, ANSWER)),
-        [at(700)],
-        opens=lambda _: [(1000, LONG)],
-        calls=2,
-    ),
-    Agent(
-        "greets late once",
-        "greets after 3.4 s in the first call and after 1.3 s in others, answers after 700 ms",
-        says((700, ANSWER)),
-        [at(700, refuses=""), at(700)],
-        opens=lambda call: [(3400 if call == 1 else 1300, SHORT)],
-        calls=3,
-    ),
-    Agent(
-        "greets, mute",
-        "greets after 4.5 s and never answers",
-        says(),
-        [NOTHING],
-        opens=lambda _: [(4500, ANSWER)],
-        calls=2,
-    ),
-    # Endings
-    Agent(
-        "goodbye",
-        "says goodbye in the last turn and hangs up (code 1000)",
-        lambda t: [(400, ANSWER), *([(2800.0, "hang up")] if t.number == 3 else [])],
-        [at(400)],
-        calls=2,
-    ),
-    Agent(
-        "hangs up early",
-        "hangs up (code 1000) after its second of three answers",
-        lambda t: [(400, ANSWER), *([(2800.0, "hang up")] if t.number == 2 else [])],
-        [at(400), at(400), Right("error", gone=True)],
-    ),
-    Agent(
-        "drops a call",
-        "the line of the first of two calls is lost within the second turn",
-        lambda t: [(400, ANSWER), *([(100.0, "drop")] if (t.call, t.number) == (1, 2) else [])],
-        [at(400), Right("error"), Right("error", gone=True), at(400)],
-        calls=2,
-    ),
-    # The floor
-    Agent(
-        "false start",
-        "begins after 60 ms, flushes that 200 ms later, answers after 1.5 s",
-        says((60, LONG), (260, "flush"), (1500, ANSWER)),
-        [at(1500, false_starts=1)],
-    ),
-    Agent(
-        "false start 2",
-        "begins after 250 ms, flushes that 300 ms later, answers after 900 ms",
-        says((250, LONG), (550, "flush"), (900, ANSWER)),
-        [at(900, false_starts=1)],
-    ),
-    Agent(
-        "mm-hm",
-        "says “mm-hm” while the person speaks, answers after 500 ms",
-        _second([(500, ANSWER)], lambda t: [(-t.ms + 500, MHM), (500, ANSWER)]),
-        [at(500), at(500, backchannels=1), at(500)],
-    ),
-    Agent(
-        "mm-hm, slow",
-        "says “mm-hm” while the person speaks, answers after 2 s",
-        _second([(500, ANSWER)], lambda t: [(-t.ms + 300, MHM), (2000, ANSWER)]),
-        [at(500), at(2000, backchannels=1), at(500)],
-    ),
-    Agent(
-        "overlap 40",
-        "begins 40 ms before the end that the label has, which is within its error",
-        says((-40, ANSWER)),
-        [Right("answered", -40)],
-    ),
-    *(
-        Agent(
-            f"cut-in {ms}",
-            f"begins {ms} ms before the person has finished, and talks on",
-            says((-ms, LONG)),
-            [Right("cut_in", -ms)],
-        )
-        for ms in (250, 450)
-    ),
-    Agent(
-        "yields",
-        "is interrupted after 700 ms and flushes 250 ms later, answers after 500 ms",
-        _second([(500, LONG)], lambda t: [(-t.ms + 250, "flush"), (500, ANSWER)]),
-        [at(500), at(500, yield_ms=250), at(500)],
-        barge_ms=700,
-    ),
-    Agent(
-        "not interruptible",
-        "talks on when it is interrupted, answers after 2 s",
-        _second([(500, LONG)], lambda _: [(2000, ANSWER)]),
-        [at(500), at(2000, yield_ms=False), at(500)],
-        barge_ms=700,
-    ),
-    Agent(
-        "stops by itself",
-        "is interrupted 300 ms before its answer ends, answers after 500 ms",
-        says((500, ANSWER)),
-        [at(500), at(500, yield_ms=False), at(500)],
-        barge_ms=1250,
-    ),
-    Agent(
-        "stale frames",
-        "flushes when it is interrupted, 60 ms of the old answer follow; answers after 600 ms",
-        _second(
-            [(500, LONG)],
-            lambda t: [
-                (-t.ms + 100, "flush"),
-                (-t.ms + 140, voice("slow-order-status/3", 60)),
-                (600, ANSWER),
-            ],
-        ),
-        [at(500), at(600), at(500)],
-        barge_ms=700,
-    ),
-    # Beds
-    _with_bed("white", white, -60),
-    _with_bed("white", white, -50),
-    _with_bed("white", white, -41),
-    _with_bed("white", white, -35),
-    _with_bed("pink", pink, -45),
-    _with_bed("pink", pink, -38),
-    _with_bed("hum", hum, -37),
-    _with_bed("office", office, -42),
-    _with_bed("office", office, -30),
-    _with_bed("too loud", white, -12, right=[at(600, refuses=LEVEL)]),
-    Agent(
-        "bed while it thinks",
-        "pink noise at -36 dBFS from 100 ms on, until it answers after 1.4 s",
-        says((100, at_level(pink, 1300, -36)), (1400, ANSWER)),
-        [at(1400)],
-    ),
-    # Other sounds
-    Agent(
-        "keys",
-        "clicks of a keyboard all the time, answers after 1.2 s",
-        says((1200, ANSWER)),
-        [at(1200)],
-        bed=at_level(keys, 8000, -44),
-    ),
-    Agent(
-        "types while it thinks",
-        "a typing sound from 150 ms on, answers after 2.5 s",
-        says((150, at_level(keys, 2300, -40)), (2500, ANSWER)),
-        [at(2500)],
-    ),
-    Agent(
-        "thinking music",
-        "a tune from 160 ms on, answers after 2.5 s",
-        says((160, at_level(music, 2200, -26)), (2500, ANSWER)),
-        [at(2500, first_sound_ms=160)],
-    ),
-    Agent(
-        "hold music",
-        "says “one moment” after 400 ms, plays a tune, answers after 5 s",
-        says((400, HOLD), (1500, at_level(music, 3300, -24)), (5000, ANSWER)),
-        [at(400, first_answer_ms=5000)],
-    ),
-    Agent(
-        "earcon",
-        "beeps after 300 ms, answers after 700 ms",
-        says((300, at_level(beep, 200, -20)), (700, ANSWER)),
-        [at(700, first_sound_ms=300)],
-    ),
-    Agent(
-        "breath",
-        "draws breath after 500 ms, answers after 880 ms",
-        says((500, at_level(breath, 350, -36)), (880, ANSWER)),
-        [at(880, first_sound_ms=500)],
-    ),
-    Agent(
-        "offset",
-        "600 ms of a constant of 1 % after 300 ms, then the answer",
-        says((300, constant(600, 340)), (900, ANSWER)),
-        [at(900)],
-    ),
-    Agent(
-        "offset always",
-        "a constant of 2 % under the whole call, answers after 600 ms",
-        says((600, ANSWER)),
-        [at(600)],
-        bed=constant(1000, 650),
-    ),
-    Agent(
-        "µ-law zeros",
-        "300 ms of zero bytes, which are full scale in µ-law, then the answer after 600 ms",
-        says((300, constant(300, -32124)), (600, ANSWER)),
-        [at(600)],
-    ),
-    Agent(
-        "header",
-        "a WAV file's header as samples after 300 ms, the answer after 600 ms",
-        says((300, Sound(header)), (600, ANSWER)),
-        [at(600)],
-    ),
-    # The shape of the reply
-    Agent(
-        "hole",
-        "a hole of 500 ms in each answer, which comes after 500 ms",
-        says(*_pieces((500, 0, 700), (1700, 700, 1900))),
-        [at(500, holes=1)],
-    ),
-    Agent(
-        "stutters",
-        "holes of 150 to 400 ms in each answer, which comes after 600 ms",
-        says(*_pieces((600, 0, 400), (1150, 400, 800), (1800, 800, 1200), (2600, 1200, 1900))),
-        [at(600, holes=3)],
-    ),
-    Agent(
-        "answers twice",
-        "answers after 500 ms, and once more 900 ms after that answer",
-        says((500, ANSWER), (3000, LONG)),
-        [at(500)],
-    ),
-    Agent(
-        "asks whether you are there",
-        "does not hear the first turn and speaks after 5 s; others are answered after 500 ms",
-        lambda turn: [(5000 if turn.number == 1 else 500, SHORT)],
-        [at(5000), at(500)],
-    ),
-    # Nothing
-    Agent("deaf", "says nothing", says(), [NOTHING]),
-    Agent(
-        "beeps only",
-        "beeps after 300 ms and says nothing",
-        says((300, at_level(beep, 300, -20))),
-        [Right("no_reply", first_sound_ms=300)],
-    ),
-    Agent(
-        "hums only",
-        "plays a tune for 3 s and says nothing",
-        says((200, at_level(music, 3000, -24))),
-        [NOTHING],
-    ),
-)
+ZOO = _read()
 
 
 # A call
@@ -684,13 +369,13 @@ class _Call:
 
     def _begin_turn(self, turn: Turn, onset_ns: int) -> None:
         self._turn_over_ns = end_ns = onset_ns + ms_to_ns(turn.ms)
-        acts = list(self._agent.acts(turn))
+        acts = self._agent.says(turn)
         spoken = [ms for ms, act in acts if isinstance(act, Sound) and act.says]
         words: list[Act] = [(-turn.ms + 40, "user-started-speaking")]
         if spoken:
             words += [(150, "user-stopped-speaking"), (155, "user-transcription")]
-            if "bot-llm-started" not in dict(acts).values():
-                words += _replied(min(160, spoken[0] - 100), spoken[-1] - 20)
+            tools = [ms for ms, act in acts if act == "llm-function-call-stopped"]
+            words += _replied(min([*tools, 110, spoken[0] - 150]) + 50, spoken[-1] - 20)
         for ms, act in (*words, *acts):
             self._plan(end_ns + ms_to_ns(ms), act)
 

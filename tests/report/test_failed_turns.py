@@ -24,6 +24,18 @@ def test_it_is_one_line_with_the_turn_the_reason_and_where_the_log_is() -> None:
     assert exit_code(run, failure, None) == ExitCode.AGENT_FAILED
 
 
+def test_a_lost_line_counts_whether_the_run_was_played_in_one_go_or_continued() -> None:
+    run = make_run([make_turn(turn=1), make_turn(turn=2, ended="line_lost")])
+    assert run.record.valid
+    failure = failed_turns(run)
+    assert failure is not None
+    assert failure.message.endswith(
+        "in 1 of 2 turns, first in coffee-order, turn 2: the line was lost before the reply had "
+        "ended"
+    )
+    assert exit_code(run, failure, None) == ExitCode.AGENT_FAILED
+
+
 def test_a_run_without_any_is_none() -> None:
     assert failed_turns(make_run([make_turn()])) is None
     assert failed_turns(make_run([])) is None

@@ -90,7 +90,7 @@ def replay(
             say(f"nothing is missing: all {len(whole.turns)} turns of {whole.path} were played")
             if json_:
                 print_json(run_json(whole))
-            raise typer.Exit(exit_code(whole, None, min_hit_rate))
+            raise typer.Exit(exit_code(whole, failed_turns(whole), min_hit_rate))
     else:
         plan = ReplayPlan.of(
             AgentChoice.of(
@@ -207,27 +207,26 @@ def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[Run, TurngapError | None
             both = console.is_terminal and shown.console.is_terminal and not quiet
             try:
                 (shown.console if both else console).print(turn_block(turn, console.width))
-            except (
-                OSError,
-                SystemExit,
-            ):  # a full disk, or rich's word for a closed pipe (`| head`)
+            except (OSError, SystemExit):  # nobody reads on, or a disk is full: the run goes on
                 console.quiet = True
 
         return asyncio.run(replay(plan, shown.playing(on_turn)))
 
 
 def failed_turns(run: "Run") -> AgentError | None:
-    """Build the error if the agent failed some replies; None if it did not."""
+    """Build the error if the agent failed some replies or lost the line; None if it did not."""
     from turngap.core.untrusted import printable
+    from turngap.report.turn_words import why_words
 
-    failed = [turn for turn in run.turns if turn.error is not None]
+    failed = [turn for turn in run.turns if turn.outcome == "error"]
     if not failed:
         return None
     first = failed[0]
+    why = first.error or why_words(first) or ""
     return AgentError(
         "agent.turn_failed",
         f"the agent failed in {len(failed)} of {len(run.turns)} turns, first in {first.scenario}, "
-        f"turn {first.turn}: {printable(first.error or '')}",
+        f"turn {first.turn}: {printable(why)}",
         hint=f"the run is kept, with the agent's log: {run.path}",
     )
 

@@ -188,7 +188,7 @@ def test_what_needs_an_extra_says_which(arguments: list[str], extra: str, tmp_pa
     assert done.returncode == AgentError.exit_code, done.stderr
     assert "pip install " in done.stderr
     assert f"[{extra}" in done.stderr
-    assert (extra == "embedded") == ("turngap replay --agent ws://" in done.stderr)
+    assert (extra == "embedded") == ("needs none of this: --agent ws://" in done.stderr)
     assert "Traceback" not in done.stderr
 
 

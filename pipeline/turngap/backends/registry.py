@@ -1,5 +1,6 @@
 """Where engines are found: by the entry points of whatever packages are installed."""
 
+import shlex
 from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import entry_points
@@ -30,6 +31,10 @@ def find(kind: Kind, name: str) -> BackendSpec:
         if spec.kind == kind and name == spec.name:
             return spec
     known = known_names(name, [spec.name for spec in specs() if spec.kind == kind])
+    engine, *settings = name.split(",")
+    if settings:
+        flags = "".join(f" --set {shlex.quote(f'{kind}.{setting}')}" for setting in settings)
+        known = f"its settings are flags of their own: --set {kind}={engine}{flags}; {known}"
     raise InputError(
         "backend.unknown",
         f"no {kind} backend named {name!r}",

@@ -20,6 +20,7 @@ from turngap.check.record import (
     SideRecord,
     StageShift,
 )
+from turngap.core.sizes import several
 from turngap.report import measured_words, turn_words, words
 from turngap.report.looks import Style
 
@@ -164,7 +165,7 @@ def more_pairs(n: int) -> str:
 
 def pairs_words(n: int) -> str:
     """`n` pairs."""
-    return "1 pair" if n == 1 else f"{n} pairs"
+    return several(n, "pair")
 
 
 def moved_words(record: CheckRecord) -> str:

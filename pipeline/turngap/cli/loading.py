@@ -13,6 +13,7 @@ from turngap.cli.shared import leave, say, telemetry_of
 from turngap.core.budget import CALIBRATION_TURNS, DEFAULT_BUDGET_MS, MAX_STARVED_MS, STARVED_MS
 from turngap.core.errors import ExitCode
 from turngap.core.lengths import minutes_words
+from turngap.core.sizes import several
 from turngap.load.probe import MAX_MINUTES
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def load(
     show(stored_load(loaded.path, loaded.record), json_=json_)
     code = exit_code(loaded.record, min_sessions)
     if min_sessions is not None and loaded.failure is None:
-        say(f"{sessions_words(min_sessions)} or more: {ENOUGH[code]}")
+        say(f"{several(min_sessions, 'session')} or more: {ENOUGH[code]}")
     leave(loaded.failure, code)
 
 
@@ -236,11 +237,11 @@ def _played(plan: "LoadPlan", *, quiet: bool) -> "Loaded":
 def announcement(plan: "LoadPlan") -> list[str]:
     """Announce what will be done, and how long it probably takes."""
     what = {
-        "search": f"searching for the capacity, up to {sessions_words(plan.most_sessions)}",
-        "held": f"holding {sessions_words(plan.most_sessions)}",
+        "search": f"searching for the capacity, up to {several(plan.most_sessions, 'session')}",
+        "held": f"holding {several(plan.most_sessions, 'session')}",
         "ramp": f"holding {len(plan.levels)} levels one after the other, up to "
-        + sessions_words(plan.most_sessions),
-        "rate": f"calls at a rate, about {sessions_words(plan.most_sessions)} at once",
+        + several(plan.most_sessions, "session"),
+        "rate": f"calls at a rate, about {several(plan.most_sessions, 'session')} at once",
     }[plan.mode]
     # A search plays more turns where some are late; elsewhere they are fixed beforehand.
     more = "; more if turns are late" if plan.mode == "search" else ""
@@ -248,11 +249,6 @@ def announcement(plan: "LoadPlan") -> list[str]:
         f"{what}, in real time: {minutes_words(plan.probable_s / 60)}{more}",
         f"the first {plan.warm_up_s:.0f} s of each step, and its end, are left out of the figures",
     ]
-
-
-def sessions_words(n: int) -> str:
-    """`8 sessions`."""
-    return "1 session" if n == 1 else f"{n:,} sessions"
 
 
 PHASES = {
@@ -289,17 +285,17 @@ class Promise:
             return said
         need = "needs" if now.sessions == 1 else "need"
         turns = "1 more turn" if more == 1 else f"{more:,} more turns"
-        return f"{said}; {sessions_words(now.sessions)} {need} {turns}"
+        return f"{said}; {several(now.sessions, 'session')} {need} {turns}"
 
 
 def now_words(now: "Now") -> str:
     """Describe the progress: `step 3, 8 sessions: measured, 8 running, 97 % of 33`."""
     if now.step == 0:
         return PHASES[now.phase]
-    level = "" if now.sessions is None else f", {sessions_words(now.sessions)}"
+    level = "" if now.sessions is None else f", {several(now.sessions, 'session')}"
     said = f"step {now.step}{level}{' to confirm' if now.confirms else ''}: {PHASES[now.phase]}"
     if now.certified is not None:
-        said = f"{sessions_words(now.certified)} certified; {said}"
+        said = f"{several(now.certified, 'session')} certified; {said}"
     said += f", {now.running} running"
     if now.turns:
         said += f", {now.hits} of {now.turns} turns on time"

@@ -11,6 +11,7 @@ from turngap.check.record import CHECK_FILE, CheckRecord
 from turngap.compare.record import COMPARISON_FILE, ComparisonRecord
 from turngap.core.errors import InputError
 from turngap.core.run_record import TOLD_BY_THE_LINE, RunRecord
+from turngap.core.sizes import several
 from turngap.core.stats import Percentile
 from turngap.core.untrusted import printable
 from turngap.fleet.record import SIMULATION_FILE, LoadFigures, SimulationRecord
@@ -126,7 +127,7 @@ def _comparison(folder: Path) -> Entry:
         }
     why = [record.failure or ""]
     why += [f"{b.name}: {b.why_invalid}" for b in backends if not b.valid]
-    verdict = _several(len(backends), "backend")
+    verdict = several(len(backends), "backend")
     return Entry(
         path=str(folder),
         kind="compare",
@@ -166,7 +167,7 @@ def _curve(folder: Path) -> Entry:
         started_utc=_word(record.started_utc),
         valid=record.valid,
         why=_texts(why),
-        verdict=_several(len(points), "value") if record.setting else "",
+        verdict=several(len(points), "value") if record.setting else "",
         machine=_word(record.machine.fingerprint),
         played=_played_beside(folder / CURVE_FILE, (point.run for point in points)),
         metrics_version=record.metrics_version,
@@ -225,12 +226,12 @@ def _decisive(record: LoadRecord) -> StepFigures | None:
 
 def _held(record: LoadRecord, step: StepFigures | None) -> str:
     if record.certified and record.capacity is not None:
-        return _several(record.capacity.sessions or 0, "session")
+        return several(record.capacity.sessions or 0, "session")
     if record.mode == "search" and record.finished_utc is not None:
         return "void" if record.void else "nothing certified"
     if record.finished_utc is None or step is None:
         return ""
-    level = "" if step.sessions is None else f"{_several(step.sessions, 'session')} "
+    level = "" if step.sessions is None else f"{several(step.sessions, 'session')} "
     return level + {True: "held", False: "not held", None: "not sure"}[step.holds]
 
 
@@ -304,10 +305,6 @@ def _line_of(agent: Mapping[str, Any]) -> str:
 
 def _values(percentiles: Mapping[str, Percentile]) -> dict[str, float | None]:
     return {name: percentiles[name].value for name in ("p50", "p95")}
-
-
-def _several(n: int, what: str) -> str:
-    return f"{n:,} {what}{'s' * (n != 1)}"
 
 
 def _word(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from turngap.core.errors import InputError
 from turngap.core.paired import CENSORED_MS, TOLERANCE_MS
 from turngap.core.results import TurnKey
+from turngap.core.sizes import several
 from turngap.history.changes import LEAST, LEAST_TURNS, Change, changes, run_levels
 from turngap.history.entry import Entry
 from turngap.report import words
@@ -114,7 +115,9 @@ def _trend(entries: Sequence[Entry]) -> Trend:
     trend = Trend(tuple(points), tuple(left_out))
     aside = [place for place, point in enumerate(points) if point.uneven]
     if len(points) - len(aside) < LEAST or len(aside) > MOST_UNEVEN * len(points):
-        runs = f"{len(points)} usable runs" + (f", {len(aside)} of them uneven" if aside else "")
+        runs = several(len(points), "usable run") + (
+            f", {len(aside)} of them uneven" if aside else ""
+        )
         why = f"{runs}, and it takes {LEAST} even ones, two thirds of all"
         return replace(trend, why_none=why)
     levels = [point.ms for point in points]
@@ -160,7 +163,7 @@ def trend_lines(trend: Trend) -> Lines:
     """Return a series for a terminal: its levels as a row of bars, and what changed."""
     n = len(trend.points)
     first = trend.points[0].entry if trend.points else trend.left_out[0][0]
-    series = f"{first.agent or 'agent'}, {n} runs, played {first.played[:7]}"
+    series = f"{first.agent or 'agent'}, {several(n, 'run')}, played {first.played[:7]}"
     shown = [Line("series", series, "strong"), Line("levels", _bars(trend))]
     if trend.why_none is not None:
         shown.append(Line("changed", f"not known: {trend.why_none}", "unsure"))
@@ -170,10 +173,12 @@ def trend_lines(trend: Trend) -> Lines:
         shown.append(Line("changed", _sentence(change, between, trend), "strong"))
     if uneven := [str(i) for i, point in enumerate(trend.points, start=1) if point.uneven]:
         why = "their turns are off the runs around by very different amounts, as on a busy machine"
-        shown.append(Line("set aside", f"{len(uneven)} runs ({', '.join(uneven)}): {why}"))
+        shown.append(
+            Line("set aside", f"{several(len(uneven), 'run')} ({', '.join(uneven)}): {why}")
+        )
     if trend.left_out:
         why = "; ".join(dict.fromkeys(why for _, why in trend.left_out))
-        shown.append(Line("left out", f"{len(trend.left_out)} runs: {why}"))
+        shown.append(Line("left out", f"{several(len(trend.left_out), 'run')}: {why}"))
     return Lines(shown)
 
 

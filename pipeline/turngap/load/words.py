@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import NOTHING_THERE
+from turngap.core.sizes import several
 from turngap.core.stats import Percentile
 from turngap.core.untrusted import MOST_SENTENCE, is_loopback, printable
 from turngap.load.curve import best_steps, knee
@@ -31,7 +32,7 @@ MISSED = {
 
 def sessions_words(n: int | None) -> str:
     """`8 sessions`."""
-    return "–" if n is None else "1 session" if n == 1 else f"{n:,} sessions"
+    return "–" if n is None else several(n, "session")
 
 
 def load_words(step: StepFigures) -> str:

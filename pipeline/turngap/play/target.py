@@ -354,7 +354,7 @@ def resolve(choice: AgentChoice, library: Path) -> Target:
             if choice.agent == AgentChoice().agent and not AGENT.met():
                 e.hint += (
                     "\n  or measure a bot of your own, which needs none of this: "
-                    "turngap replay --agent ws://HOST:PORT/PATH"
+                    "--agent ws://HOST:PORT/PATH"
                 )
             raise
         # Here and not where they are loaded: that is a process of its own, which nobody watches.

@@ -4,10 +4,13 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from turngap import __version__
+from turngap.backends import Kind
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import Turn
+from turngap.core.sizes import several
 from turngap.core.summary import counted_turns
 from turngap.play.plan import SILENT, PlayPlan, Progress
 from turngap.play.rounds import play_in_turns
@@ -68,7 +71,8 @@ class TurnsPlan(PlayPlan):
         if not 2 <= len(self.values) <= MAX_VALUES:
             raise InputError(
                 "turns.values",
-                f"{len(self.values)} values for {self.setting}; expected 2 to {MAX_VALUES}",
+                f"{several(len(self.values), 'value')} for {self.setting}; expected 2 to "
+                f"{MAX_VALUES}",
                 hint=_EXAMPLE,
             )
         if self.choice.is_url:
@@ -91,6 +95,12 @@ def parse_vary(text: str) -> tuple[str, list[str]]:
         InputError: it is not of that form.
     """
     name, equals, values = text.partition("=")
+    if name in get_args(Kind):
+        raise InputError(
+            "turns.setting",
+            f"{text!r}: {name} is an engine, and --vary takes a setting of one: {name}.KEY=V1,V2,…",
+            hint=f"measure one engine at a time, as with --set {name}={values.split(',')[0]}",
+        )
     if not equals or "." not in name:
         raise InputError("turns.setting", f"{text!r}: expected TABLE.KEY=V1,V2,…", hint=_EXAMPLE)
     return name, [value.strip() for value in values.split(",") if value.strip()]

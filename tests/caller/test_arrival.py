@@ -119,6 +119,28 @@ async def test_a_host_is_tried_at_each_of_its_addresses() -> None:
             assert tcp.getpeername() == server.getsockname()
 
 
+async def test_an_address_that_swallows_packets_holds_up_the_next_one_only_briefly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    resolve, connect = loop.getaddrinfo, loop.sock_connect
+
+    async def getaddrinfo(host: str, port: int, **how: int) -> list[object]:
+        return [x for ip in ("127.0.0.2", "127.0.0.1") for x in await resolve(ip, port, **how)]
+
+    async def sock_connect(tcp: socket.socket, address: tuple[str, int]) -> None:
+        if address[0] == "127.0.0.2":
+            await asyncio.Event().wait()
+        await connect(tcp, address)
+
+    monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo, raising=False)
+    monkeypatch.setattr(loop, "sock_connect", sock_connect, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        tcp = await connect_stamped("two.test", server.getsockname()[1], 30.0)
+        with tcp:
+            assert tcp.getpeername() == server.getsockname()
+
+
 async def test_nobody_there_is_the_last_address_own_reason() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

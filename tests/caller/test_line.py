@@ -14,6 +14,7 @@ from websockets.protocol import State
 from turngap.caller import intake
 from turngap.caller.dialects.pipecat import PipecatSession, audio_frame, parse, payload_of
 from turngap.caller.dialects.rtvi import rtvi
+from turngap.caller.endpoint import Endpoint
 from turngap.caller.line import Line, open_line
 from turngap.caller.opening import Request, Socket, connect
 from turngap.caller.said import AudioChunk, Incoming, Message, ReplyText
@@ -130,8 +131,45 @@ async def test_a_server_that_hangs_up() -> None:
 async def test_a_server_that_says_nothing() -> None:
     async with tcp_peer(None) as url:
         error = await failure(url, timeout_s=0.2)
-    assert error.kind == "agent.unreachable"
-    assert "timed out" in error.message
+    assert error.kind == "agent.not_open"
+    assert "took the connection, and did not open the WebSocket within 0.2 s" in error.message
+    assert ("open_s=" in error.hint, "--start" in error.hint) == (True, False)
+
+
+async def test_pings_are_sent_on_demand_since_an_agent_of_phones_may_answer_none() -> None:
+    async with ScriptedAgent() as agent:
+        for settings, interval in (("", None), (",ping_s=7", 7.0)):
+            async with Endpoint(agent.url, f"pipecat{settings}").open(CLOCK) as line:
+                socket_ = cast("Socket", line._peer)
+                assert (socket_.ping_interval, socket_.ping_timeout) == (interval, interval)
+                tcp = socket_.transport.get_extra_info("socket")
+                # So a peer that is gone is noticed by what it does not acknowledge.
+                assert tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) > 0
+
+
+async def test_a_header_that_is_given_takes_the_place_of_the_librarys_own() -> None:
+    heads: list[str] = []
+
+    async def on_connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        writer.close()
+
+    async with await asyncio.start_server(on_connect, "127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        endpoint = Endpoint(url, "twilio", ("host: bot.internal", "User-Agent: me"))
+        with pytest.raises(AgentError):
+            async with endpoint.open(CLOCK):
+                pass
+    hosts = [line for line in heads[0].splitlines() if line.lower().startswith("host:")]
+    assert hosts == ["host: bot.internal"]
+    assert heads[0].lower().count("user-agent") == 1
+
+
+@pytest.mark.parametrize("name", ["Upgrade", "connection", "Sec-WebSocket-Key"])
+def test_a_header_of_the_websocket_itself_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="of its own") as raised:
+        Endpoint("ws://127.0.0.1:1/", "twilio", (f"{name}: x",)).check()
+    assert raised.value.kind == "endpoint.header"
 
 
 async def test_a_wrong_path_says_the_status() -> None:
@@ -205,6 +243,14 @@ async def test_a_peer_that_closes_says_why(listens_first: bool) -> None:
         error = await failure(url)
     assert error.kind == "agent.line_lost"
     assert "code 1013 (full: 8 of 8 conversations)" in error.message
+    assert not error.hint
+
+
+async def test_a_code_of_the_agents_own_is_no_question_of_the_protocol() -> None:
+    async with peer(lambda socket: socket.close(4003, "the token is used")) as url:
+        error = await failure(url)
+    assert "code 4003 (the token is used)" in error.message
+    assert ("protocol" in error.hint, "POST http" in error.hint) == (False, True)
 
 
 async def test_a_peer_that_breaks_the_line() -> None:
@@ -214,7 +260,7 @@ async def test_a_peer_that_breaks_the_line() -> None:
     async with peer(die) as url:
         error = await failure(url)
     assert error.kind == "agent.line_lost"
-    assert "without a closing handshake" in error.message
+    assert error.message.endswith("without a closing handshake")
 
 
 async def test_a_peer_that_refuses() -> None:

@@ -5,8 +5,10 @@ import errno
 import socket
 import struct
 import time
+from asyncio.staggered import staggered_race
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -19,6 +21,14 @@ _ROOM = socket.CMSG_SPACE(_TIMESPEC.size)
 
 # Each read has one stamp, that of its last bytes, so read in pieces of about a message.
 _PIECE = 2048
+
+# How long one address of a host is tried alone before the next (RFC 8305): a dead route swallows
+# packets and says nothing.
+HEAD_START_S = 0.25
+
+# A peer that has not acknowledged what it was sent for this long is gone. No WebSocket ping tells
+# this: phone companies send none, so there are agents that answer none.
+_GONE_MS = 20_000
 
 # If a stamp is older than this, the clock was set meanwhile.
 _OLDEST_NS = 10_000_000_000
@@ -40,6 +50,8 @@ class StampedSocket(socket.socket):
         self._stamp_ns: int | None = None
         with suppress(OSError):  # unknown on this system, so bytes arrive when they are read
             self.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        with suppress(OSError, AttributeError):
+            self.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _GONE_MS)
         _stamped[self.fileno()] = self
 
     def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
@@ -120,32 +132,33 @@ def is_of_this_machine(error: BaseException | None) -> bool:
 
 
 async def connect_stamped(host: str, port: int, timeout_s: float) -> StampedSocket:
-    """Connect to the first of a host's addresses that answers.
+    """Connect to the address of a host that answers first; each has a head start of the next.
 
     Raises:
         OSError: none answers within `timeout_s`; the reason is the last one's, and one of this
             machine only where there is no other.
     """
     loop = asyncio.get_running_loop()
-    problem: OSError | None = None
+
+    async def connected(family: int, kind: int, protocol: int, _: str, address: Any) -> Any:
+        tcp = StampedSocket(family, kind, protocol)
+        try:
+            tcp.setblocking(False)
+            await loop.sock_connect(tcp, address)
+        except BaseException:
+            tcp.close()
+            raise
+        return tcp
+
     try:
         async with asyncio.timeout(timeout_s):
-            for family, kind, protocol, _, address in await loop.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM
-            ):
-                tcp = StampedSocket(family, kind, protocol)
-                tcp.setblocking(False)
-                try:
-                    await loop.sock_connect(tcp, address)
-                except BaseException as e:
-                    tcp.close()
-                    if not isinstance(e, OSError):
-                        raise
-                    # An address of a family that this machine lacks tells nothing of the other one.
-                    if problem is None or not is_of_this_machine(e):
-                        problem = e
-                else:
-                    return tcp
+            addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            tries = [partial(connected, *address) for address in addresses]
+            tcp, _, failed = await staggered_race(tries, HEAD_START_S)
     except TimeoutError as e:
         raise TimeoutError(f"no connection within {timeout_s:g} s") from e
-    raise problem or OSError(f"{host} has no address")
+    if tcp is not None:
+        return tcp
+    # An address of a family that this machine lacks tells nothing of the other one.
+    problems = sorted(filter(None, failed), key=lambda e: not is_of_this_machine(e))
+    raise problems[-1] if problems else OSError(f"{host} has no address")

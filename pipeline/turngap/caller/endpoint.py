@@ -1,23 +1,25 @@
 """Where an agent can be reached, and in which dialect; secrets come from the environment."""
 
+import json
 import os
 import re
 import shlex
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 from turngap.backends import BackendChoice
 from turngap.caller.dialects.registry import (
+    DialectSettings,
     DialectSpec,
     Key,
     dialect_of_host,
     find_dialect,
 )
-from turngap.caller.line import OPEN_TIMEOUT_S, UNREADY, Line, open_line
+from turngap.caller.line import UNREADY, Line, open_line
 from turngap.caller.opening import Request, check_url, knock
+from turngap.caller.starting import body_of, is_start, place_of, require_json, start_call
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
 from turngap.core.secrets import (
@@ -31,6 +33,12 @@ PIPECAT = "pipecat"
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SUBPROTOCOL = "sec-websocket-protocol"
+# What the WebSocket itself says when it opens.
+_TAKEN = {
+    "connection",
+    "upgrade",
+    *("sec-websocket-extensions", "sec-websocket-key", "sec-websocket-version"),
+}
 # The characters of a header's name (RFC 9110).
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -40,8 +48,9 @@ class Endpoint:
     """Where an agent listens, and how it is spoken to.
 
     Attributes:
-        url: a `ws://` or `wss://` URL. `${NAME}` in it stands for an environment variable, so that
-            a secret is never stored.
+        url: a `ws://` or `wss://` URL, or `POST http://HOST/start JSON`, whose answer has one for
+            each call. `${NAME}` in it stands for an environment variable, so that a secret is never
+            stored.
         dialect: as `--dialect` takes it, `NAME[,KEY=VALUE…]`; empty: not known yet.
         headers: further HTTP headers of the opening, each `Name: value`, with `${NAME}` as in the
             URL. `Sec-WebSocket-Protocol` names subprotocols, in place of the dialect's own.
@@ -61,9 +70,15 @@ class Endpoint:
             return dialect_of_host(self.url) or find_dialect(PIPECAT)
         return find_dialect(BackendChoice.parse(self.dialect).backend)
 
-    def settings(self) -> dict[str, Any]:
-        """Return the dialect's settings, by name, unchecked."""
-        return BackendChoice.parse(self.dialect).values() if self.dialect else {}
+    def settings(self) -> DialectSettings:
+        """Return the dialect's settings.
+
+        Raises:
+            InputError: there is no such setting, or its value is wrong.
+        """
+        return self.spec().settings(
+            BackendChoice.parse(self.dialect).values() if self.dialect else {}
+        )
 
     def check(self) -> None:
         """Check what can be checked before anything is opened.
@@ -73,7 +88,7 @@ class Endpoint:
                 variable that is not set.
         """
         self.opening()
-        self.spec().session(self.settings())
+        self.spec().create(self.settings())
 
     @property
     def flags(self) -> str:
@@ -87,7 +102,7 @@ class Endpoint:
     def host_and_port(self) -> tuple[str | None, int | None]:
         """Return the URL's host and port; None for each that it lacks or that a variable hides."""
         try:
-            parts = urlsplit(self.url)
+            parts = urlsplit(place_of(self.url))
             return (None, None) if "$" in parts.netloc else (parts.hostname, parts.port)
         except ValueError:
             return None, None
@@ -106,7 +121,10 @@ class Endpoint:
         """
         # Before anything is filled in, so that no message can show it; 1 may be a host or a port.
         check_url(_VARIABLE.sub("1", self.url), self.url)
-        url = _filled(self.url, quoted=True)
+        body = body_of(self.url)
+        url = _filled(self.url.removesuffix(body), _in_url)
+        if body:
+            url += require_json(_filled(body, _in_json))
         headers = dict(_header(text) for text in self.headers)
         self._remember()
         named = [name for name in headers if name.lower() == _SUBPROTOCOL]
@@ -126,7 +144,7 @@ class Endpoint:
 
     def _remember(self) -> None:
         """Keep what the user gives away to the agent out of every text, should it be echoed."""
-        host = urlsplit(self.url).netloc.rpartition("@")[2]
+        host = urlsplit(place_of(self.url)).netloc.rpartition("@")[2]
         for name, value in self.variables().items():
             if f"${{{name}}}" not in host:
                 remember(value)
@@ -135,7 +153,7 @@ class Endpoint:
     def _key(self) -> Key | None:
         """Return how the public service that the URL names wants its key; None elsewhere."""
         spec = self.spec()
-        at_home = self.url.startswith("wss://") and dialect_of_host(self.url) is spec
+        at_home = place_of(self.url).startswith("wss://") and dialect_of_host(self.url) is spec
         return spec.key if at_home else None
 
     async def knock(self) -> None:
@@ -145,19 +163,23 @@ class Endpoint:
             InputError, AgentError: as `open`.
         """
         url, headers, subprotocols = self.opening()
-        await knock(Request(url, headers, subprotocols, OPEN_TIMEOUT_S, self.url))
+        request = (place_of(url), headers, subprotocols, self.settings().open_s, self.url)
+        await knock(Request(*request))
 
     @asynccontextmanager
-    async def open(self, clock: Clock, *, timeout_s: float = OPEN_TIMEOUT_S) -> AsyncIterator[Line]:
-        """Connect and do the handshake, each within `timeout_s`.
+    async def open(self, clock: Clock, *, timeout_s: float | None = None) -> AsyncIterator[Line]:
+        """Connect and do the handshake, each within `timeout_s`, or as the settings say.
 
         Raises:
             InputError: as `opening`, or the URL is no WebSocket's.
             AgentError: as `turngap.caller.line.open_line`.
         """
-        session = self.spec().session(self.settings())
+        settings = self.settings()
+        session = self.spec().create(settings)
         url, headers, subprotocols = self.opening()
         key = self._key()
+        if is_start(url):
+            url, headers = await start_call(url, self.spec().name, headers, settings.open_s)
         try:
             async with open_line(
                 url,
@@ -167,7 +189,8 @@ class Endpoint:
                 subprotocols=subprotocols,
                 shown=self.url,
                 key_env=key.env if key else "",
-                timeout_s=timeout_s,
+                timeout_s=timeout_s or settings.open_s,
+                ping_s=settings.ping_s,
             ) as line:
                 yield line
         except AgentError as e:
@@ -176,8 +199,16 @@ class Endpoint:
             raise
 
 
-def _filled(text: str, *, quoted: bool = False) -> str:
-    """Fill in `${NAME}`; in a URL the value is quoted."""
+def _in_url(value: str) -> str:
+    return quote(value, safe="")
+
+
+def _in_json(value: str) -> str:
+    return json.dumps(value)[1:-1]
+
+
+def _filled(text: str, quoted: Callable[[str], str] = str) -> str:
+    """Fill in `${NAME}`, each value `quoted` as where it stands needs it."""
 
     def value_of(match: re.Match[str]) -> str:
         value = os.environ.get(match[1])
@@ -187,7 +218,7 @@ def _filled(text: str, *, quoted: bool = False) -> str:
                 f"the environment variable {match[1]} is not set",
                 hint=f"set {match[1]} in the environment before you start turngap",
             )
-        return quote(value, safe="") if quoted else value
+        return quoted(value)
 
     return _VARIABLE.sub(value_of, text)
 
@@ -200,6 +231,12 @@ def _header(text: str) -> tuple[str, str]:
             "endpoint.header",
             f"{name.strip()!r} begins no HTTP header",
             hint="expected 'Name: value', as in --header 'Authorization: Bearer ${TOKEN}'",
+        )
+    if name.strip().lower() in _TAKEN:
+        raise InputError(
+            "endpoint.header",
+            f"the WebSocket opens with a {name.strip()} of its own",
+            hint=f"leave out --header '{name.strip()}: ...'",
         )
     return name.strip(), value
 
@@ -220,5 +257,5 @@ def _with_key(url: str, headers: dict[str, str], key: Key) -> str:
     if key.where == "header":
         headers[key.name] = f"{key.prefix}{_filled(f'${{{key.env}}}')}"
         return url
-    query = f"{key.name}={_filled(f'${{{key.env}}}', quoted=True)}"
+    query = f"{key.name}={_filled(f'${{{key.env}}}', _in_url)}"
     return urlunsplit(parts._replace(query=f"{parts.query}&{query}".lstrip("&")))

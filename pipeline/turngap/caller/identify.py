@@ -10,7 +10,8 @@ from websockets.exceptions import ConnectionClosed
 
 from turngap.caller.dialects.registry import DialectSpec, dialect_of_host, dialects
 from turngap.caller.endpoint import PIPECAT, Endpoint
-from turngap.caller.line import LINE_LOST, NOT_READY, OPEN_TIMEOUT_S, Line
+from turngap.caller.line import LINE_LOST, NOT_READY, Line
+from turngap.caller.starting import is_start
 from turngap.caller.stream import PACKET_MS, UserStream
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 from turngap.core.errors import AgentError
@@ -56,7 +57,7 @@ async def identify(
     for spec in _tried():
         on_try(spec.name)
         named = replace(endpoint, dialect=spec.name)
-        patience_s = TRY_S if errors else OPEN_TIMEOUT_S
+        patience_s = TRY_S if errors else None
         if (error := await _fails(named, clock, patience_s)) is None:
             return named
         errors[spec.name] = error
@@ -68,7 +69,7 @@ def _tried() -> list[DialectSpec]:
     return sorted((s for s in usable if s.tried is not None), key=lambda s: s.tried or 0)
 
 
-async def _fails(endpoint: Endpoint, clock: Clock, timeout_s: float) -> AgentError | None:
+async def _fails(endpoint: Endpoint, clock: Clock, timeout_s: float | None) -> AgentError | None:
     """Return why the agent does not speak this dialect; None if it does.
 
     Raises:
@@ -164,7 +165,7 @@ async def _unknown(
 async def _runner_beside(endpoint: Endpoint, clock: Clock) -> Endpoint | None:
     """Return where pipecat's runner serves protobuf on the same host and port, if it does."""
     parts = urlsplit(endpoint.url)
-    if parts.path.rstrip("/").endswith(RUNNER_PATH):
+    if is_start(endpoint.url) or parts.path.rstrip("/").endswith(RUNNER_PATH):
         return None
     url = urlunsplit(parts._replace(path=RUNNER_PATH))
     beside = replace(endpoint, url=url, dialect=PIPECAT)

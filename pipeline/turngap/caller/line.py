@@ -38,6 +38,16 @@ LINE_LOST = "agent.line_lost"
 NOT_READY = "agent.not_ready"
 UNREADY = "agent.unready"
 
+# What an agent may be that was never heard in the dialect.
+OTHER_PROTOCOL = "is this its protocol? Without --dialect, turngap finds out"
+# What may be wrong where it hangs up with a code of its own, or in a later call.
+ONE_URL_A_CALL = (
+    "if its URL or token lets in one call, name the dialect, since finding it out takes a call, "
+    "and get a URL for each: --agent 'POST http://HOST/start'"
+)
+# Lower codes are the protocol's (RFC 6455).
+FIRST_OWN_CODE = 3000
+
 OPEN_TIMEOUT_S = 10.0
 # Pings before the first turn. Half the fastest round trip bounds the error of the offset.
 PINGS = 12
@@ -226,14 +236,11 @@ class Line:
         return incoming
 
     def _line_lost(self, error: ConnectionClosed) -> AgentError:
-        hint = (
-            ""
-            if self.answered
-            else (
-                f"it said nothing in the {self.dialect} dialect: is this its protocol? Without "
-                "--dialect, turngap finds out"
-            )
-        )
+        hint, frame = "", error.rcvd
+        if not self.answered and frame is not None and frame.code >= FIRST_OWN_CODE:
+            hint = ONE_URL_A_CALL
+        elif not self.answered and not (frame and frame.reason):  # it has not said why itself
+            hint = f"before that it said nothing; {OTHER_PROTOCOL}"
         return AgentError(LINE_LOST, f"the line was lost: {_why_closed(error)}", hint=hint)
 
     async def hang_up(self) -> None:
@@ -315,9 +322,9 @@ class Line:
                 ) from e
             raise AgentError(
                 NOT_READY,
-                f"the peer accepted the line but did not answer the {self.dialect} handshake "
+                f"the peer took the connection, but did not answer the {self.dialect} handshake "
                 f"within {timeout_s:g} s",
-                hint="is this its protocol? Without --dialect, turngap finds out",
+                hint=OTHER_PROTOCOL,
             ) from e
 
     def _begin_with(self, arrived_ns: int, incoming: Incoming) -> None:
@@ -390,6 +397,7 @@ async def open_line(
     shown: str = "",
     key_env: str = "",
     timeout_s: float = OPEN_TIMEOUT_S,
+    ping_s: float = 0.0,
 ) -> AsyncIterator[Line]:
     """Connect and handshake, each within `timeout_s`; `session` is a new one.
 
@@ -400,7 +408,7 @@ async def open_line(
         InputError: the URL is not a WebSocket's.
         AgentError: nothing listens there, it is no WebSocket, or the handshake failed.
     """
-    request = Request(url, headers or {}, subprotocols, timeout_s, shown or url, key_env)
+    request = Request(url, headers or {}, subprotocols, timeout_s, shown or url, key_env, ping_s)
     socket = await connect(request, clock)
     line = Line(socket, session, clock)
     try:
@@ -441,8 +449,7 @@ def _cannot_begin(message: Unreadable) -> AgentError:
     return AgentError(
         "agent.other_protocol",
         f"the peer cannot be understood: {message.why}",
-        hint="is this its protocol? Without --dialect, turngap finds out; "
-        "`turngap dialects` lists what it speaks",
+        hint=f"{OTHER_PROTOCOL}; `turngap dialects` lists what it speaks",
     )
 
 
@@ -451,4 +458,4 @@ def _why_closed(error: ConnectionClosed) -> str:
         if frame is not None:
             reason = f" ({printable(frame.reason)})" if frame.reason else ""
             return f"closed by the {by} with code {frame.code}{reason}"
-    return "without a closing handshake (did the agent die?)"
+    return "without a closing handshake"

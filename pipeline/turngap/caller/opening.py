@@ -3,9 +3,10 @@
 import os
 import re
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
@@ -18,6 +19,7 @@ from websockets.exceptions import (
     InvalidURI,
     ProxyError,
 )
+from websockets.http11 import Request as HttpRequest
 from websockets.proxy import get_proxy
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI, parse_uri
@@ -25,9 +27,13 @@ from websockets.uri import WebSocketURI, parse_uri
 from turngap.caller.arrival import StampedSocket, arrived_ns, connect_stamped
 from turngap.caller.intake import MOST_MESSAGE_BYTES, MOST_QUEUED, QUEUED_AGAIN
 from turngap.caller.sending import PromptSends
+from turngap.caller.starting import place_of
 from turngap.core.clock import Clock
 from turngap.core.errors import NOTHING_THERE, AgentError, InputError, url_meant
 from turngap.core.untrusted import MOST_SENTENCE, is_loopback, printable
+
+# It took the connection, and opened no WebSocket in time.
+NOT_OPEN = "agent.not_open"
 
 CLOSE_TIMEOUT_S = 2.0
 _FAILED = re.compile(r"\[Errno (\d+)\] Connect call failed")
@@ -46,6 +52,7 @@ class Request:
     Attributes:
         shown: the URL as messages name it, without the secrets that are in `url`.
         key_env: the environment variable that holds the key of the service, if it is a known one.
+        ping_s: how often the caller pings, and how long it waits for each answer; 0: never.
     """
 
     url: str
@@ -54,6 +61,7 @@ class Request:
     timeout_s: float
     shown: str
     key_env: str = ""
+    ping_s: float = 0.0
 
 
 class _RedirectedError(Exception):
@@ -65,11 +73,12 @@ class _RedirectedError(Exception):
 
 
 def check_url(url: str, shown: str) -> WebSocketURI:
-    """Read a WebSocket's URL; messages show `shown` in its place.
+    """Read a WebSocket's URL, or one that gives it; messages show `shown` in its place.
 
     Raises:
         InputError: it is none.
     """
+    url = place_of(url)
     try:
         scheme = urlsplit(url).scheme
         uri = parse_uri(url) if scheme in ("ws", "wss") else None
@@ -111,6 +120,14 @@ async def connect(request: Request, clock: Clock) -> Socket:
             if tcp is not None:
                 tcp.close()
             raise
+        except TimeoutError as e:
+            raise AgentError(
+                NOT_OPEN,
+                f"{request.shown} took the connection, and did not open the WebSocket within "
+                f"{request.timeout_s:g} s",
+                hint="it may still be starting: try again, or wait longer with "
+                "--dialect NAME,open_s=60; if it never opens, is this its port and path?",
+            ) from e
 
 
 async def knock(request: Request) -> None:
@@ -253,6 +270,8 @@ async def _upgraded(request: Request, clock: Clock, tcp: StampedSocket | None) -
 
     class Stamped(Socket):
         async def handshake(self, *args: Any, **options: Any) -> None:
+            # A header that was given takes the place of the library's own, as `Host`.
+            self.protocol.connect = partial(_requested, self.protocol.connect, request.headers)
             try:
                 await super().handshake(*args, **options)
             except InvalidStatus as e:
@@ -274,15 +293,24 @@ async def _upgraded(request: Request, clock: Clock, tcp: StampedSocket | None) -
         create_connection=Stamped,
         compression=None,
         proxy=True if goes_through_proxy(parse_uri(request.url)) else None,
-        additional_headers=request.headers,
         subprotocols=[Subprotocol(name) for name in request.subprotocols] or None,
         open_timeout=request.timeout_s,
+        ping_interval=request.ping_s or None,
+        ping_timeout=request.ping_s or None,
         close_timeout=CLOSE_TIMEOUT_S,
         max_queue=(MOST_QUEUED, QUEUED_AGAIN),
         max_size=MOST_MESSAGE_BYTES,
     )
     assert isinstance(connection, Socket)
     return connection
+
+
+def _requested(plain: Callable[[], HttpRequest], headers: Mapping[str, str]) -> HttpRequest:
+    made = plain()
+    for name, value in headers.items():
+        made.headers.pop(name, None)
+        made.headers[name] = value
+    return made
 
 
 def goes_through_proxy(uri: WebSocketURI) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from turngap.caller.dialects.registry import dialect_of_host
+from turngap.caller.starting import place_of
 from turngap.check.failures import ALPHA, conversations_needed
 from turngap.core.budget import CALIBRATION_TURNS, MAX_STARVED_MS, STARVED_MS
 from turngap.core.errors import InputError, known_names
@@ -191,7 +192,7 @@ def _told_apart(candidate: AgentChoice, reference: AgentChoice) -> bool:
 
 
 def _path_of(url: str) -> tuple[str, str]:
-    parts = urlsplit(url)
+    parts = urlsplit(place_of(url))
     return parts.path.rstrip("/"), parts.query
 
 
@@ -212,7 +213,7 @@ def _spoken_to_like(candidate: AgentChoice, reference: AgentChoice) -> AgentChoi
 def _host_of(url: str) -> tuple[str, str | None]:
     """Scheme and host; a URL that cannot be read is like no other."""
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(place_of(url))
         return parts.scheme, parts.hostname
     except ValueError:
         return url, None

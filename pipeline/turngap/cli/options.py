@@ -77,8 +77,9 @@ Agent = Annotated[
     for_agent(
         "--agent",
         envvar="TURNGAP_AGENT",
-        help="The agent to measure: the ws:// URL of your bot, or a built-in agent: the name of a "
-        "stack (embedded, stock, local, gpu) or a stack file (.toml).",
+        help="The agent to measure: the ws:// URL of your bot ('POST http://HOST/start' gets one "
+        "for each call), or a built-in agent: the name of a stack (embedded, stock, local, gpu) or "
+        "a stack file (.toml).",
         autocompletion=stack_names,
     ),
 ]

@@ -15,6 +15,7 @@ from turngap.caller.conversation import Conversation, Patience, PlayedTurn, Turn
 from turngap.caller.ear import Heard
 from turngap.caller.endpoint import Endpoint
 from turngap.caller.line import NOT_READY, OPEN_TIMEOUT_S, UNREADY, Line
+from turngap.caller.opening import NOT_OPEN
 from turngap.clocks import MonotonicClock, undisturbed
 from turngap.core.budget import STARVED_MS
 from turngap.core.clock import NS_PER_S, Clock, ns_to_ms
@@ -176,7 +177,7 @@ class LinePlayer:
                 why = f"this machine could not open a call: {e.message}"
                 raise AgentError("load.caller", why) from e
             waited_s = (self._clock.now_ns() - dialled_ns) / NS_PER_S
-            late = e.kind in (NOT_READY, UNREADY) or waited_s >= OPEN_TIMEOUT_S
+            late = e.kind in (NOT_OPEN, NOT_READY, UNREADY) or waited_s >= OPEN_TIMEOUT_S
             raise MissedCallError("late_start" if late else "refused", e.message) from e
 
     def _waited_ns(self, conversation: Conversation, played: PlayedTurn, begins_ns: int) -> int:

@@ -3,6 +3,7 @@
 from collections import Counter
 from urllib.parse import urlsplit
 
+from turngap.caller.starting import place_of
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import NOTHING_THERE
 from turngap.core.sizes import several
@@ -265,7 +266,7 @@ def off_level_words(record: LoadRecord) -> str:
 def _is_here(record: LoadRecord) -> bool:
     """Return whether the agent and its callers run on the same machine, as far as known."""
     try:
-        host = urlsplit(str(record.agent.get("url", ""))).hostname or ""
+        host = urlsplit(place_of(str(record.agent.get("url", "")))).hostname or ""
     except ValueError:
         return False
     return record.executor == "local" and ("stack" in record.agent or is_loopback(host))

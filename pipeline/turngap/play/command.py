@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from turngap.caller.starting import place_of
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_MS, NS_PER_S
 from turngap.core.errors import AgentError, InputError
@@ -119,7 +120,7 @@ def address_of(url: str) -> tuple[str, int]:
     Raises:
         InputError: it has no host, or its port is no number.
     """
-    parts = urlsplit(url)
+    parts = urlsplit(place_of(url))
     with suppress(ValueError):
         if parts.hostname:
             return parts.hostname, parts.port or (443 if parts.scheme == "wss" else 80)

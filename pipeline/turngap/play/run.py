@@ -11,7 +11,7 @@ from turngap import __version__
 from turngap.agent.stack import Chosen
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.endpoint import Endpoint
-from turngap.caller.line import Line
+from turngap.caller.line import ONE_URL_A_CALL, OTHER_PROTOCOL, Line
 from turngap.caller.recording import agent_side, user_side
 from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock
@@ -112,6 +112,10 @@ class RunInProgress:
                     await self.play_over(
                         line, clock, scenario, repeat=repeat, phase=phase, traced=traced
                     )
+        except AgentError as e:
+            if OTHER_PROTOCOL in e.hint and any(turn.gap_ms is not None for turn in self.turns):
+                e.hint = f"it spoke this protocol before; {ONE_URL_A_CALL}"
+            raise
         finally:
             await self._plan.telemetry.between()
 

@@ -23,6 +23,7 @@ from turngap.agent.stack import (
 )
 from turngap.backends import AGENT, BackendSettings, BackendSpec, Kind, find, value_of
 from turngap.caller.endpoint import PIPECAT, Endpoint
+from turngap.caller.starting import place_of
 from turngap.core.errors import AgentError, InputError, TurngapError, url_meant
 from turngap.core.results import HeldOutRecord
 from turngap.core.secrets import remember_arguments, text_without_secrets
@@ -121,7 +122,7 @@ class AgentChoice:
         """The name, or where it is without its query and its secrets: `127.0.0.1:8765/ws`."""
         if not self.is_url:
             return self.name
-        return text_without_secrets(self.agent).partition("?")[0].partition("://")[2]
+        return text_without_secrets(place_of(self.agent)).partition("?")[0].partition("://")[2]
 
     @property
     def steady_name(self) -> str:

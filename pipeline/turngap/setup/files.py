@@ -10,10 +10,11 @@ from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from turngap.caller.starting import place_of
 from turngap.core.errors import InputError
 from turngap.core.secrets import REMOVED, header_without_secret, text_without_secrets
 from turngap.defaults.file import FILE
@@ -49,7 +50,7 @@ class Chosen:
     @property
     def is_elsewhere(self) -> bool:
         """Return whether the agent is on another machine, by its host's name alone."""
-        host = urlsplit(self.agent).hostname or ""
+        host = urlsplit(place_of(self.agent)).hostname or ""
         try:
             address = ip_address(host)
         except ValueError:
@@ -132,7 +133,7 @@ def _for_the_action(chosen: Chosen) -> dict[str, Any]:
             "url": f"ws://127.0.0.1:{PORT}/ws",
             "install": f'pip install --quiet "$GITHUB_WORKSPACE/.turngap-action[{extra}]"',
         }
-    parts = urlsplit(chosen.agent)
+    parts = urlsplit(place_of(chosen.agent))
     user, mark, _ = parts.netloc.rpartition("@")
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     start = re.sub(r"^\S*/python[\d.]*(?= )", "python", chosen.start or "python bot.py")
@@ -142,7 +143,7 @@ def _for_the_action(chosen: Chosen) -> dict[str, Any]:
     named = re.findall(r"\$\{([A-Za-z_]\w*)\}", " ".join((chosen.agent, *chosen.headers)))
     return words | {
         "start": start,
-        "url": urlunsplit(parts._replace(netloc=f"{user}{mark}{host}:{PORT}")),
+        "url": chosen.agent.replace(parts.netloc, f"{user}{mark}{host}:{PORT}", 1),
         "options": " ".join(f"--header {shlex.quote(each)}" for each in chosen.headers),
         "variables": tuple(dict.fromkeys(named)),
         "yours": yours,

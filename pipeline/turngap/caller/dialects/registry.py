@@ -11,9 +11,10 @@ from importlib.metadata import entry_points
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from turngap.caller.dialects.session import Session
+from turngap.caller.starting import place_of
 from turngap.core.errors import InputError, known_names
 from turngap.core.problems import in_a_line
 
@@ -29,6 +30,11 @@ class DialectSettings(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
+
+    open_s: float = Field(10.0, gt=0, le=600)
+    """How long the agent may take to connect, to open the WebSocket and to be ready, each."""
+    ping_s: float = Field(0.0, ge=0, le=600)
+    """How often to send a WebSocket ping, each of which has to be answered as soon; 0: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +145,7 @@ def dialect_of_host(url: str) -> DialectSpec | None:
 
 def _is_at(url: str, known: str) -> bool:
     """Return whether a URL is at a known host or below it, and at its path if it has one."""
-    parts = urlsplit(url)
+    parts = urlsplit(place_of(url))
     host, (known_host, _, path) = parts.hostname or "", known.partition("/")
     below = host == known_host or host.endswith(f".{known_host}")
     return below and f"{parts.path}/".startswith(f"/{path}/" if path else "/")

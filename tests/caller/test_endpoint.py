@@ -54,6 +54,11 @@ async def _nobody(socket: ServerConnection) -> None:
     raise AssertionError("nobody gets here")
 
 
+async def _until_closed(socket: ServerConnection) -> None:
+    async for _ in socket:
+        pass
+
+
 @pytest.fixture
 def keyed(monkeypatch: pytest.MonkeyPatch) -> DialectSpec:
     """A dialect of a public service that wants a key, beside pipecat."""
@@ -319,6 +324,58 @@ def test_a_runner_that_listens_beside_is_named(monkeypatch: pytest.MonkeyPatch) 
         virtually(monkeypatch, answer, identify(Endpoint(URL), LoopClock()))
     assert raised.value.kind == "agent.path"
     assert "--agent ws://127.0.0.1:9/ws-client" in raised.value.hint
+
+
+class _Runner:
+    """pipecat's development runner, as it was seen to answer, with a bot that does `call`."""
+
+    def __init__(self, call: Answer) -> None:
+        self.call = call
+
+    def process(self, socket: ServerConnection, request: Request) -> Response | None:
+        if request.path == "/status":
+            return socket.respond(200, json.dumps({"status": "ready", "transports": ["webrtc"]}))
+        return None if request.path == "/ws-client" else socket.respond(403, "")
+
+    async def fails(self, path: str, dialect: str = "") -> AgentError:
+        async with server(self.call, self.process) as url:
+            with pytest.raises(AgentError) as raised:
+                named = await identify(Endpoint(f"{url}{path}", dialect), CLOCK)
+                async with named.open(CLOCK):
+                    pass
+        assert raised.value.kind == "agent.no_transport"
+        return raised.value
+
+
+LINES = "serializer=ProtobufFrameSerializer()"
+
+
+async def _dies(socket: ServerConnection) -> None:
+    socket.transport.abort()
+
+
+@pytest.mark.parametrize("dialect", ["", "pipecat"])
+async def test_a_quickstart_bot_without_a_websocket_entry_is_told_what_to_paste(
+    dialect: str,
+) -> None:
+    error = await _Runner(_dies).fails("/ws-client", dialect)
+    assert "has no `websocket` entry in its `transport_params`" in error.message
+    assert LINES in error.hint
+
+
+async def test_a_quickstart_bot_without_a_serializer_is_told_what_to_paste() -> None:
+    error = await _Runner(_until_closed).fails("/ws-client", "pipecat,open_s=0.3")
+    assert "has no serializer" in error.message
+    assert (LINES in error.hint, "rtvi=false" in error.hint) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"), [("/", "--agent ws://{}/ws-client"), ("/ws", "'POST http://{}/start'")]
+)
+async def test_a_runner_that_lets_nobody_in_says_where_it_does(path: str, hint: str) -> None:
+    error = await _Runner(_nobody).fails(path)
+    where = error.message.partition(" answers at ")[2].partition(",")[0]
+    assert hint.format(where) in error.hint
 
 
 # --- what stays secret ------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from turngap.caller.dialects.registry import (
 )
 from turngap.caller.line import UNREADY, Line, open_line
 from turngap.caller.opening import Request, check_url, knock
+from turngap.caller.runner import runner_error
 from turngap.caller.starting import body_of, is_start, place_of, require_json, start_call
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
@@ -180,6 +181,7 @@ class Endpoint:
         key = self._key()
         if is_start(url):
             url, headers = await start_call(url, self.spec().name, headers, settings.open_s)
+        opened = False
         try:
             async with open_line(
                 url,
@@ -192,8 +194,11 @@ class Endpoint:
                 timeout_s=timeout_s or settings.open_s,
                 ping_s=settings.ping_s,
             ) as line:
+                opened = True
                 yield line
         except AgentError as e:
+            if not opened and self.spec().name == PIPECAT and (said := await runner_error(url, e)):
+                raise said from e
             if e.kind == UNREADY and (hint := self.spec().unready):
                 raise AgentError(e.kind, e.message, hint=hint) from e
             raise

@@ -11,6 +11,7 @@ from websockets.exceptions import ConnectionClosed
 from turngap.caller.dialects.registry import DialectSpec, dialect_of_host, dialects
 from turngap.caller.endpoint import PIPECAT, Endpoint
 from turngap.caller.line import LINE_LOST, NOT_READY, Line
+from turngap.caller.runner import NO_TRANSPORT, RUNNER_PATH, is_runner
 from turngap.caller.starting import is_start
 from turngap.caller.stream import PACKET_MS, UserStream
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
@@ -21,9 +22,6 @@ from turngap.core.untrusted import MOST_SENTENCE, printable
 # object at once. The one tried first has the usual time, because a bot that was just started may
 # still be loading its VAD.
 TRY_S = 5.0
-
-# Where pipecat's development runner serves protobuf.
-RUNNER_PATH = "/ws-client"
 
 # It took a dialect's opening, which asks for no answer, and said nothing.
 SILENT = "agent.silent"
@@ -134,14 +132,8 @@ async def _unknown(
     endpoint: Endpoint, clock: Clock, errors: Mapping[str, AgentError]
 ) -> AgentError:
     whys = {name: error.message for name, error in errors.items()}
-    runner = await _runner_beside(endpoint, clock)
-    if runner is not None:
-        return AgentError(
-            "agent.path",
-            f"{endpoint.url} speaks none of {', '.join(whys)}, but a pipecat bot answers at "
-            f"{runner.url}",
-            hint=f"give that URL: --agent {runner.url}",
-        )
+    if runner := await _runner_beside(endpoint, clock, ", ".join(whys)):
+        return runner
     if len(set(whys.values())) == 1:
         (why,) = set(whys.values())
         tried = f"{', '.join(whys)}: each time, {why}"
@@ -162,8 +154,8 @@ async def _unknown(
     )
 
 
-async def _runner_beside(endpoint: Endpoint, clock: Clock) -> Endpoint | None:
-    """Return where pipecat's runner serves protobuf on the same host and port, if it does."""
+async def _runner_beside(endpoint: Endpoint, clock: Clock, tried: str) -> AgentError | None:
+    """Return what to do if it is pipecat's runner, which serves protobuf at a path of its own."""
     parts = urlsplit(endpoint.url)
     if is_start(endpoint.url) or parts.path.rstrip("/").endswith(RUNNER_PATH):
         return None
@@ -171,6 +163,11 @@ async def _runner_beside(endpoint: Endpoint, clock: Clock) -> Endpoint | None:
     beside = replace(endpoint, url=url, dialect=PIPECAT)
     try:
         async with beside.open(clock, timeout_s=TRY_S):
-            return beside
-    except AgentError:
-        return None
+            return AgentError(
+                "agent.path",
+                f"{endpoint.url} speaks none of {tried}, but a pipecat bot answers at {url}",
+                hint=f"give that URL: --agent {url}",
+            )
+    except AgentError as e:
+        # A server that takes every path in silence is none.
+        return e if e.kind == NO_TRANSPORT and await is_runner(url) else None

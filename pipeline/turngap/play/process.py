@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -12,10 +13,12 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from turngap.caller.line import LINE_LOST
+from turngap.caller.line import LINE_LOST, NOT_READY
+from turngap.caller.runner import NO_TRANSPORT
 from turngap.children import PARENT_HOLDS_STDIN
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
 from turngap.core.secrets import text_without_secrets
+from turngap.core.untrusted import MOST_SENTENCE, printable
 from turngap.store.documents import writing
 from turngap.store.files import open_regular
 
@@ -31,8 +34,10 @@ PIECE_BYTES = 2**16
 # Of a traceback the error itself, and where it happened.
 LAST_LINES = 5
 
-# Errors that the end of an agent's process may be behind.
+# Errors that the end of an agent's process may be behind, and those that its log may explain.
 _LINE_ENDS = {LINE_LOST, "agent.unreachable"}
+_LOGGED = {LINE_LOST, NOT_READY, NO_TRANSPORT}
+_ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)\b: .+", re.MULTILINE)
 
 
 @asynccontextmanager
@@ -96,9 +101,11 @@ async def child(
     try:
         yield process
     except AgentError as e:
-        if e.kind not in _LINE_ENDS or (code := await _exit_code(process)) is None:
-            raise
-        raise ended(f"{e.message}: the agent ended in mid-conversation", code, log) from e
+        if e.kind in _LINE_ENDS and (code := await _exit_code(process)) is not None:
+            raise ended(f"{e.message}: the agent ended in mid-conversation", code, log) from e
+        if e.kind in _LOGGED and (error := last_error(log)):
+            raise AgentError(e.kind, f"{e.message}. Its log has: {error}", hint=e.hint) from e
+        raise
     finally:
         await _end(process)
         await asyncio.to_thread(_clean, log)
@@ -186,11 +193,20 @@ def _own_error(said: bytes, code: int) -> TurngapError | None:
         return None
 
 
-def last_lines(log: Path) -> str:
-    """Return the last lines of the log without secrets, indented if there are several."""
+def last_error(log: Path) -> str:
+    """Return the last line of the log that ends a traceback, without secrets; empty: none."""
+    return printable(next(reversed(_ERROR.findall(_end_of(log))), ""), MOST_SENTENCE)
+
+
+def _end_of(log: Path) -> str:
     with _opened(log) as said:
         said.seek(max(0, log.stat().st_size - PIECE_BYTES))
-        text = text_without_secrets(said.read().decode(errors="replace"))
+        return text_without_secrets(said.read().decode(errors="replace"))
+
+
+def last_lines(log: Path) -> str:
+    """Return the last lines of the log without secrets, indented if there are several."""
+    text = _end_of(log)
     lines = [line.rstrip() for line in text.splitlines() if line.strip()][-LAST_LINES:]
     return lines[0].strip() if len(lines) == 1 else "".join(f"\n    {line}" for line in lines)
 

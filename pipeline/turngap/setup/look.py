@@ -16,6 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from turngap.caller.endpoint import Endpoint
 from turngap.caller.identify import identify
+from turngap.caller.runner import NO_TRANSPORT
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
 from turngap.core.secrets import text_without_secrets
@@ -125,6 +126,8 @@ async def reached(
                 async with endpoint.open(clock) as line:
                     return replace(endpoint, dialect=endpoint.dialect or line.dialect)
             except AgentError as e:
+                if e.kind == NO_TRANSPORT:
+                    raise
                 errors.append(e)
     if len(errors) == 1:
         raise errors[0]

@@ -95,6 +95,18 @@ def test_marks_of_any_number_of_reports_leave_a_turn_that_can_be_stored(
     assert len(encode(make_turn(agent_turns=tuple(told)))) < MAX_EVENTS_BYTES
 
 
+@pytest.mark.parametrize("flood", [ReplyText("w"), Flush(), Marks(1, {"sent": 1})])
+def test_a_flood_is_kept_and_worked_on_up_to_its_limit(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, flood: Incoming
+) -> None:
+    fed: list[object] = []
+    keep = listener.feed
+    monkeypatch.setattr(listener, "feed", lambda event: fed.append(event) or keep(event))
+    assert len(take(listener, flood, 60_000)) == 2  # of its kind, and of all
+    assert len(fed) <= intake.MOST_OF[type(flood)] + 2
+    assert len(listener.events) <= intake.MOST_OF[type(flood)] + 4
+
+
 def test_remarks_are_counted_and_so_many_kinds_kept(listener: Listener) -> None:
     for n in range(100):
         listener.note(f"odd in way {n % 50}")

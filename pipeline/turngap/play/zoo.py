@@ -1,8 +1,11 @@
 """Plays the agents of `turngap.testing.zoo` and holds what turngap reads against the truth."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -16,6 +19,7 @@ from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target
 from turngap.scenario.library import LoadedScenario, load_scenario, shipped_library
 from turngap.scenario.model import When
+from turngap.store.runs import Run
 from turngap.testing.dialects import make_half
 from turngap.testing.memory import End, line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
@@ -49,8 +53,8 @@ class Reading:
             "agent": self.agent.name,
             "does": self.agent.does,
             "dialect": self.dialect,
-            "right": _one([_words(right) for right in self.agent.right]),
-            "reads": _one([_words(_read_of(turn)) for turn in self.turns]),
+            "right": _distinct(map(_words, self.agent.right)),
+            "reads": _distinct(_words(_read_of(turn)) for turn in self.turns),
             "valid": self.valid,
             "verdict": self.verdict,
             "off": list(self.off),
@@ -70,7 +74,8 @@ def play_zoo(
 
 
 @cache
-def _scenario(barge_ms: float | None) -> LoadedScenario:
+def scenario_of(barge_ms: float | None) -> LoadedScenario:
+    """Return what the person says to an agent, with the second turn spoken into the first reply."""
     loaded = load_scenario(shipped_library() / "quick-questions.yaml")
     if barge_ms is None:
         return loaded
@@ -80,13 +85,33 @@ def _scenario(barge_ms: float | None) -> LoadedScenario:
     return replace(loaded, scenario=loaded.scenario.model_copy(update={"turns": turns}))
 
 
+def lengths_of(scenario: LoadedScenario) -> list[float]:
+    """Return how long the person speaks in each turn, in ms."""
+    return [turn.speech.ms for turn in scenario.scenario.turns if turn.speech]
+
+
+def begin(agent: Agent, dialect: str, out: Path) -> RunInProgress:
+    """Begin the run of an agent's calls."""
+    choice = AgentChoice(f"ws://zoo/{agent.name.replace(' ', '-')}", dialect=dialect)
+    plan = PlayPlan(scenarios=[scenario_of(agent.barge_ms)], rounds=agent.calls, out=out)
+    return RunInProgress(plan, Target(choice, shipped_library(), None), "zoo")
+
+
+def reading(agent: Agent, dialect: str, stored: Run) -> Reading:
+    """Read the run of an agent's calls against the truth."""
+    played = {(turn.repeat, turn.turn): turn for turn in stored.turns}
+    numbers = range(1, len(scenario_of(agent.barge_ms).scenario.turns) + 1)
+    turns = [played.get(key) for key in product(range(1, agent.calls + 1), numbers)]
+    verdict, off = judge(agent, turns, valid=stored.record.valid)
+    return Reading(agent, dialect, turns, stored.record.valid, verdict, off)
+
+
 def _read(agent: Agent, dialect: str) -> Reading:
-    scenario = _scenario(agent.barge_ms)
-    lengths_ms = [turn.speech.ms for turn in scenario.scenario.turns if turn.speech]
+    scenario = scenario_of(agent.barge_ms)
 
     async def call(run: RunInProgress, number: int) -> None:
         async def be(end: End, clock: Clock) -> None:
-            half = make_half(dialect)
+            half, lengths_ms = make_half(dialect), lengths_of(scenario)
             await converse(agent, half, end, clock, call=number, lengths_ms=lengths_ms)
 
         clock = LoopClock()
@@ -94,23 +119,11 @@ def _read(agent: Agent, dialect: str) -> Reading:
             await run.play_over(line, clock, scenario, repeat=number, watch=clock)
 
     with TemporaryDirectory(prefix="turngap-zoo-") as folder:
-        choice = AgentChoice(f"ws://zoo/{agent.name.replace(' ', '-')}", dialect=dialect)
-        plan = PlayPlan(scenarios=[scenario], rounds=agent.calls, out=Path(folder))
-        run = RunInProgress(plan, Target(choice, shipped_library(), None), "zoo")
+        run = begin(agent, dialect, Path(folder))
         for number in range(1, agent.calls + 1):
-            try:
+            with suppress(AgentError):  # a lost call is in the run, which goes on
                 in_virtual_time(call(run, number))
-            except AgentError:
-                continue
-        stored = run.finish()
-    played = {(turn.repeat, turn.turn): turn for turn in stored.turns}
-    every = [
-        played.get((number, turn + 1))
-        for number in range(1, agent.calls + 1)
-        for turn in range(len(lengths_ms))
-    ]
-    verdict, off = judge(agent, every, valid=stored.record.valid)
-    return Reading(agent, dialect, every, stored.record.valid, verdict, off)
+        return reading(agent, dialect, run.finish())
 
 
 def judge(
@@ -183,8 +196,20 @@ def _words(figures: Truth) -> str:
     return ", ".join([f"{figures['outcome']}{'' if gap is None else f' {gap:,.0f}'}", *shown])
 
 
-def _one(turns: Sequence[str]) -> list[str]:
-    """Say what holds for all turns, or for all that follow, once."""
-    while len(turns) > 1 and turns[-1] == turns[-2]:
-        turns = turns[:-1]
-    return list(turns)
+def _distinct(words: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(words))
+
+
+def rows_of(readings: Iterable[Reading]) -> list[dict[str, str]]:
+    """Make rows for people, in which dialects share a row where an agent is read the same."""
+    names = ("agent", "does", "right", "reads", "verdict")
+    found: dict[tuple[str, ...], list[str]] = {}
+    for each in readings:
+        told = each.as_json()
+        found.setdefault(tuple(told[name] for name in names), []).append(each.dialect)
+    rows = [dict(zip(names, row, strict=True)) for row in found]
+    several = Counter(row["agent"] for row in rows)
+    for row, dialects in zip(rows, found.values(), strict=True):
+        if several[row["agent"]] > 1:
+            row["agent"] += f" ({', '.join(dialects)})"
+    return rows

@@ -146,7 +146,7 @@ class ScriptedAgent:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", self._port))
         self._server = await serve(
-            self._session, sock=listener, compression=None, create_connection=_Socket
+            self._session, sock=listener, compression=None, create_connection=Socket
         )
         return self
 
@@ -163,7 +163,7 @@ class ScriptedAgent:
         return f"ws://127.0.0.1:{port}"
 
     async def _session(self, connection: ServerConnection) -> None:
-        assert isinstance(connection, _Socket)
+        assert isinstance(connection, Socket)
         with suppress(ConnectionClosed):
             await converse(self.script, connection, connection.clock, self.account)
 
@@ -189,8 +189,8 @@ async def converse(
     await _Session(script, peer, clock, account or Account(), half or script.half()).run()
 
 
-class _Socket(PromptSends, ServerConnection):
-    """Knows when bytes last arrived: what is told as truth must not hold this loop's delays."""
+class Socket(PromptSends, ServerConnection):
+    """A socket that knows when bytes last arrived: no truth may hold this loop's delays."""
 
     clock = MonotonicClock(precise=True)
     arrived_ns = 0

@@ -1,0 +1,50 @@
+"""Some of the zoo's agents over real sockets, in real time and in both dialects."""
+
+import asyncio
+import socket
+from contextlib import suppress
+from itertools import product
+
+import pytest
+import quiet
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+from turngap.caller.arrival import StampedSocket
+from turngap.caller.endpoint import Endpoint
+from turngap.clocks import MonotonicClock
+from turngap.play.zoo import DIALECTS, begin, lengths_of, reading, scenario_of
+from turngap.testing.agent import Socket
+from turngap.testing.dialects import make_half
+from turngap.testing.zoo import ZOO, converse
+
+pytestmark = pytest.mark.realtime
+PLAYED = [agent for agent in ZOO if agent.name in {"plain", "slow 2"}]
+
+
+async def played(agent, dialect, out):
+    scenario = scenario_of(agent.barge_ms)
+
+    async def be(connection: ServerConnection) -> None:
+        assert isinstance(connection, Socket)
+        about = {"call": 1, "lengths_ms": lengths_of(scenario)}
+        with suppress(ConnectionClosed):
+            await converse(agent, make_half(dialect), connection, connection.clock, **about)
+
+    listener = StampedSocket(type=socket.SOCK_STREAM)
+    listener.bind(("127.0.0.1", 0))
+    clock = MonotonicClock(precise=True)
+    async with serve(be, sock=listener, compression=None, create_connection=Socket):
+        endpoint = Endpoint(f"ws://127.0.0.1:{listener.getsockname()[1]}/", dialect)
+        run = begin(agent, dialect, out)
+        async with endpoint.open(clock) as line:
+            await run.play_over(line, clock, scenario)
+    return reading(agent, dialect, run.finish())
+
+
+async def test_they_are_read_as_in_virtual_time(tmp_path) -> None:
+    pairs = product(PLAYED, DIALECTS)
+    readings = await asyncio.gather(*(played(a, d, tmp_path / f"{a.name} {d}") for a, d in pairs))
+    off = [f"{r.agent.name} in {r.dialect}: {why}" for r in readings for why in r.off]
+    with quiet.measured():
+        assert {r.verdict for r in readings} == {"right"}, off

@@ -183,8 +183,8 @@ def _masked(
         return type(items)(inner(item, name=flag, by_name=by_name) for item, flag in before)
     if isinstance(value, str):
         return clean(value)
-    whole = isinstance(value, float) and value.is_integer()
-    return REMOVED if numbers and str(int(value) if whole else value) in _known else value
+    number = int(value) if isinstance(value, float) and value.is_integer() else value
+    return REMOVED if numbers and str(number) in _known else value
 
 
 def _remember(value: Any) -> None:

@@ -203,7 +203,8 @@ def test_a_turn_that_nobody_answers_is_one_and_the_next_goes_on() -> None:
     first, second = (p.turn for p in played.turns)
     assert (first.ended, first.marks) == ("timeout", {"user_end": first.user_end_ns})
     assert first.why_no_gap == "no audible reply before the caller stopped waiting"
-    assert 500 <= played.starts_after_ms(2, first.user_end_ns) < 500 + GRID_MS + 2 * SLACK_MS
+    # As long again, for an answer that is only late.
+    assert 1000 <= played.starts_after_ms(2, first.user_end_ns) < 1000 + GRID_MS + 2 * SLACK_MS
     assert second.transcript == "utterance 2"
 
 
@@ -295,9 +296,7 @@ def test_barge_in_on_an_agent_that_talks_on() -> None:
     played = play(script, [says(), says(when=When(barge_in_ms=300))], patience)
     assert played.outcomes == ["answered", "late"]
     first, second = (p.turn for p in played.turns)
-    assert first.onset_ns is not None
-    old_reply_ends_ms = (first.onset_ns - second.user_start_ns) / 1e6 + 1500
-    assert played.yield_ms(2) == pytest.approx(old_reply_ends_ms, abs=SLACK_MS)
+    assert (first.ended, second.yield_ns) == ("interrupted", None)
     assert played.gaps_ms[1] == pytest.approx(1700, abs=SLACK_MS)
 
 

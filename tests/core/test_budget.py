@@ -15,15 +15,18 @@ ENDS: tuple[TurnEnd, ...] = get_args(TurnEnd)
         (0.0, "reply_done", "answered"),
         (800.0, "reply_done", "answered"),  # the budget itself is within budget
         (800.000001, "reply_done", "late"),
-        (-0.000001, "reply_done", "cut_in"),
+        (-60.0, "reply_done", "answered"),  # within the label's error
+        (-60.000001, "reply_done", "cut_in"),
         (400.0, "interrupted", "answered"),  # a barge-in does not undo the answer
         (900.0, "interrupted", "late"),
-        (-50.0, "interrupted", "cut_in"),
+        (-70.0, "interrupted", "cut_in"),
         (400.0, "timeout", "answered"),
         (None, "interrupted", "abandoned"),
         (None, "timeout", "no_reply"),
         (None, "reply_done", "no_reply"),
         (None, "line_lost", "error"),
+        (400.0, "hung_up", "answered"),
+        (None, "hung_up", "error"),
         (400.0, "line_lost", "error"),
         (-50.0, "line_lost", "error"),
     ],

@@ -113,7 +113,7 @@ def test_texts_of_others_cannot_command_a_terminal(tmp_path):
 
 
 def test_cut_ins_and_the_hit_rate_stand_side_by_side(tmp_path):
-    stored(tmp_path, [make_turn(), make_turn(turn=2, marks_ms={"agent_onset": -40.0})])
+    stored(tmp_path, [make_turn(), make_turn(turn=2, marks_ms={"agent_onset": -90.0})])
     (found,) = entries([tmp_path])
     assert (found.hit_rate, found.cut_ins) == (0.5, 1)
 

@@ -122,6 +122,8 @@ def row_of_json(document: dict[str, Any], turn: dict[str, Any]) -> dict[str, Any
         **{c.name: spent.get(c.name.removesuffix("_ms")) for c in COLUMNS if c.name in STAGE_MS},
         "claimed_gap_ms": claims[0] if claims else None,
         "claimed_by": claims[1] if claims else None,
+        "longest_hole_ms": max((hole["ms"] for hole in turn["holes"]), default=None),
+        "ambiguous": any(note.startswith("ambiguous: ") for note in turn["notes"]),
         "right": right[turn["answer"]["verdict"]],
         "right_by_sound": turn["transcribed"] and right[turn["transcribed"]["verdict"]],
         "right_by_judge": turn["judged"] and turn["judged"]["right"],
@@ -142,6 +144,7 @@ def test_the_run_has_every_outcome_and_every_column_a_value_somewhere(run: Run) 
         *("answered", "late", "no_reply", "cut_in", "abandoned", "error")
     }
     never = {"speech_ms", "error", "label_error_ms", "tool_call_ms", "tool_result_ms"}
+    never |= {"first_answer_ms", "longest_hole_ms", "greeting_ms"}
     empty = {c.name for c in COLUMNS if all(row[c.name] is None for row in rows)}
     assert empty == never
 

@@ -1,15 +1,15 @@
 """Plays one recorded conversation against an agent in real time."""
 
 import asyncio
-import itertools
 import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise, zip_longest
 from math import ceil
 
 from turngap.caller.ear import SPEECH_GAP_MS, Heard
 from turngap.caller.hearing import Listener
-from turngap.caller.line import Line, failed_on
+from turngap.caller.line import HUNG_UP, Line, failed_on
 from turngap.caller.said import Incoming
 from turngap.caller.stream import (
     GRID_MS,
@@ -23,8 +23,9 @@ from turngap.caller.stream import (
 from turngap.core.audio import Pcm
 from turngap.core.budget import TurnEnd
 from turngap.core.clock import NS_PER_MS, Clock, ms_to_ns
+from turngap.core.credits import PAUSE_MS
 from turngap.core.errors import AgentError
-from turngap.core.events import Event, PlayoutFlushed, TurnEnded, UserSpeech
+from turngap.core.events import Event, PlayoutFlushed, TurnEnded, UserBackchannel, UserSpeech
 from turngap.core.results import OffsetRecord
 from turngap.core.tracked import TrackedTurn, unfinished
 from turngap.scenario.model import AFTER_REPLY_MS, SpeechBounds, When
@@ -34,6 +35,9 @@ ROOM_MS = 500.0
 
 # The same where a recording can begin, on the stream's grid.
 ROOM_ON_GRID_MS = GRID_MS * ceil(ROOM_MS / GRID_MS)
+
+# A reply whose audio runs out for 150 ms, to the millisecond, has a hole.
+HOLE_MS = 149.0
 
 # How far ahead of its first sample a recording is put into the stream.
 AHEAD_MS = 4.0 * PACKET_MS
@@ -70,8 +74,12 @@ class Patience:
     Attributes:
         no_reply_ms: time after the user's end until the turn counts as unanswered. A turn
             classifier's wrong "incomplete" is known to cost 3 s, and this lies well beyond it.
+        late_ms: how much longer to listen then, at most as long again, so that a late answer is not
+            heard as the next one.
         quiet_ms: silence that ends a reply if the agent does not say that it is done.
         quiet_after_done_ms: silence that ends a reply that the agent has called done.
+        hold_ms: silence that ends a reply so short that it may be a hold phrase ("one moment"),
+            unless the agent has called it whole; but no longer than `no_reply_ms` allows.
         longest_reply_ms: the caller stops waiting for a reply that goes on for longer.
         settle_ms: how long to wait for the agent's marks after the reply.
         backchannel_ms: a reply that falls silent this soon after a backchannel was stopped by it.
@@ -81,7 +89,9 @@ class Patience:
 
     no_reply_ms: float = 6000.0
     quiet_ms: float = 1500.0
+    late_ms: float = 6000.0
     quiet_after_done_ms: float = 200.0
+    hold_ms: float = 4000.0
     longest_reply_ms: float = 60_000.0
     settle_ms: float = 500.0
     backchannel_ms: float = 1000.0
@@ -107,6 +117,9 @@ class PlayedTurn:
         late_ns: lateness of each packet between the user's start and the agent's onset.
         lag_ns: the longest hold-up of the caller's event loop in that time; None if not known.
         notes: what was odd about what the agent sent, and how often.
+        greeting_ns: of a call's first turn: how long after the line was open the agent greeted.
+        holes: where nothing was to be heard for long within the reply: from when and for how long,
+            in ns from its onset.
     """
 
     turn: TrackedTurn
@@ -116,6 +129,8 @@ class PlayedTurn:
     backchannels: tuple[BackchannelHeard, ...]
     events: tuple[Event, ...]
     notes: Mapping[str, int] = field(default_factory=dict[str, int])
+    greeting_ns: int | None = None
+    holes: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -162,7 +177,12 @@ class Conversation:
         self._begins_ns = begins_ns
         self._waited_ns = 0
         self._first = 0
-        self._listener = Listener(clock, offset=offset, speech_gap_ms=self._patience.speech_gap_ms)
+        self._listener = Listener(
+            clock,
+            offset=offset,
+            speech_gap_ms=self._patience.speech_gap_ms,
+            tells_flushes=line.tells_flushes,
+        )
         self._tracker = self._listener.tracker
         self._watch = watch
         self._greeted = False
@@ -235,6 +255,8 @@ class Conversation:
         try:
             await self._line.receive(self._on_message)
         except AgentError as e:
+            if e.kind == HUNG_UP:  # what it said before is still to be heard
+                await self._clock.sleep_until_ns(self._listener.ear.ends_ns)
             self._listener.lose(e)
 
     def _on_message(self, now_ns: int, incoming: Incoming) -> None:
@@ -281,7 +303,7 @@ class Conversation:
                 break
         self._greeted = self._has_spoken()
         if when.at_ms is None and self._greeted:
-            await self._wait_for_quiet(user_end_ns=0)
+            await self._wait_for_quiet(None)
             return max(room, self._after_reply(when))
         return room
 
@@ -295,10 +317,11 @@ class Conversation:
         running = self._begin(number, cue, not_before)
         follows = self._cues[number].when if number < len(self._cues) else None
         await self._wait_for_reply(running, follows)
-        if running.reason is None and follows is not None and follows.barge_in_ms is not None:
+        replied = self._tracker.onset_of(number) is not None
+        if running.reason is None and replied and follows and follows.barge_in_ms is not None:
             await self._wait_to_barge_in(running, follows.barge_in_ms)
         elif running.reason is None:
-            await self._wait_for_reply_to_end(running)
+            await self._hear_out(running)
         # A turn that the next one cuts short stays open, as its marks come when it is interrupted.
         if not running.cut_short:
             async for played in self._settle():
@@ -315,7 +338,7 @@ class Conversation:
 
     async def _wait_for_reply(self, running: _Running, follows: When | None) -> None:
         """Wait until the reply begins and the user has ended, or it is too late for a reply."""
-        deadline_ns = running.end_ns + ms_to_ns(self._patience.no_reply_ms)
+        deadline_ns = self._due_ns(running)
         if follows is not None and follows.at_ms is not None:
             next_ns = self._lay_at_ns(running.end_ns + ms_to_ns(follows.at_ms), running.number)
             if next_ns < deadline_ns:
@@ -324,7 +347,6 @@ class Conversation:
         while self.failure is None:
             replied = self._tracker.onset_of(running.number) is not None
             if not await self._listener.changed_before(running.end_ns if replied else deadline_ns):
-                running.reason = None if replied else "timeout"
                 return
 
     async def _wait_for_next(self, running: _Running, next_ns: int) -> None:
@@ -333,7 +355,7 @@ class Conversation:
         if self.failure is None:
             running.cut_short = True
             replied = self._tracker.onset_of(running.number) is not None
-            over = replied and self._quiet_at(running.end_ns) <= self._clock.now_ns()
+            over = replied and self._quiet_at(running) <= self._clock.now_ns()
             running.reason = "reply_done" if over else "interrupted"
 
     async def _wait_to_barge_in(self, running: _Running, barge_in_ms: float) -> None:
@@ -346,32 +368,63 @@ class Conversation:
             running.cut_short = self._tracker.agent_speaking
             running.reason = "interrupted" if running.cut_short else "reply_done"
 
-    async def _wait_for_reply_to_end(self, running: _Running) -> None:
+    async def _hear_out(self, running: _Running) -> None:
+        """Hear the reply out; where none came in time, the late answer, if it comes now."""
         for index, cue in enumerate(running.cue.backchannels):
             await self._lay_backchannel(running, index, cue)
-        await self._wait_for_quiet(running.end_ns)
-        if self.failure is None:
-            running.reason = "reply_done"
+        # What was taken for the reply may turn out to be none, and then the wait goes on.
+        while self.failure is None and running.reason is None:
+            if self._tracker.onset_of(running.number) is None:
+                if not await self._listener.changed_before(self._due_ns(running)):
+                    running.reason = "timeout"
+                continue
+            await self._wait_for_quiet(running)
+            if self.failure is None and self._tracker.onset_of(running.number) is not None:
+                running.reason = "reply_done"
+        if running.reason != "timeout":
+            return
+        late_ms = min(self._patience.late_ms, self._patience.no_reply_ms)
+        by_ns = self._due_ns(running) + ms_to_ns(late_ms)
+        while self._tracker.onset_of(running.number) is None:
+            if self.failure is not None or not await self._listener.changed_before(by_ns):
+                return
+        await self._wait_for_quiet(running)
 
-    async def _wait_for_quiet(self, user_end_ns: int) -> None:
+    async def _wait_for_quiet(self, running: _Running | None) -> None:
         longest_ns = self._clock.now_ns() + ms_to_ns(self._patience.longest_reply_ms)
         while self.failure is None:
-            quiet_at_ns = min(self._quiet_at(user_end_ns), longest_ns)
+            quiet_at_ns = min(self._quiet_at(running), longest_ns)
             if quiet_at_ns <= self._clock.now_ns():
                 return
             await self._listener.changed_before(quiet_at_ns)
 
-    def _quiet_at(self, user_end_ns: int) -> int:
-        """Return when the reply is over, if nothing follows; the user ended at `user_end_ns`."""
+    def _quiet_at(self, running: _Running | None) -> int:
+        """Return when a reply, or a greeting, is over if nothing follows."""
         listener, patience = self._listener, self._patience
         if self._tracker.agent_speaking or listener.ear.speech_ahead:
             return self._clock.now_ns() + ms_to_ns(patience.quiet_ms)
-        if listener.silent_since_ns < user_end_ns:
-            # It cut in and fell silent before the user had ended, so it still owes an answer.
-            return user_end_ns + ms_to_ns(patience.no_reply_ms)
-        done = listener.called_done_since(user_end_ns)
-        quiet_ms = patience.quiet_after_done_ms if done else patience.quiet_ms
-        return listener.silent_since_ns + ms_to_ns(quiet_ms)
+        since_ns = listener.silent_since_ns
+        if running and self._tracker.is_owed(running.number):
+            return self._due_ns(running)
+        if listener.reply_due:
+            return since_ns + ms_to_ns(patience.no_reply_ms)
+        done = listener.called_done_since(running.end_ns if running else 0)
+        quiet_ns = since_ns + ms_to_ns(patience.quiet_after_done_ms if done else patience.quiet_ms)
+        if running is None or self._is_whole(running):
+            return quiet_ns
+        return max(quiet_ns, min(self._due_ns(running), since_ns + ms_to_ns(patience.hold_ms)))
+
+    def _due_ns(self, running: _Running) -> int:
+        """Return when the wait for a turn's reply runs out."""
+        return running.end_ns + ms_to_ns(self._patience.no_reply_ms)
+
+    def _is_whole(self, running: _Running) -> bool:
+        """Return whether what was heard is more than a hold phrase, by its length or a word."""
+        return (
+            not self._tracker.may_go_on(running.number)
+            or self._listener.called_done_since(running.end_ns, whole=True)
+            or self._tracker.has_heard_marks(running.number)
+        )
 
     async def _lay_backchannel(self, running: _Running, index: int, cue: BackchannelCue) -> None:
         onset_ns = self._tracker.onset_of(running.number)
@@ -383,6 +436,7 @@ class Conversation:
             return
         start = self._lay(cue, self._sender.stream.sample_at(at_ns))
         start_ns, end_ns = self._sounds(cue, start)
+        self._listener.feed(UserBackchannel(start_ns))
         by_ns = end_ns + ms_to_ns(self._patience.backchannel_ms)
         # Silence counts only after the longest pause that speech may have.
         await self._listener.changed_until(by_ns + ms_to_ns(self._patience.speech_gap_ms))
@@ -404,8 +458,8 @@ class Conversation:
         while self.failure is None and not all(self._has_marks(r) for r in self._open):
             if not await self._listener.changed_before(deadline_ns):
                 break
-        for running, following in itertools.zip_longest(self._open, self._open[1:]):
-            reason = running.reason or ("line_lost" if self.failure else "reply_done")
+        for running, following in zip_longest(self._open, self._open[1:]):
+            reason = running.reason or self._why_lost()
             ended = TurnEnded(running.number, self._clock.now_ns(), reason)
             turn = self._finished(running, ended)
             events = (*self._take_events(following), ended)
@@ -413,6 +467,11 @@ class Conversation:
             yield played
             self._listener.ear.forget_until(played.window[1])
         self._open.clear()
+
+    def _why_lost(self) -> TurnEnd:
+        if self.failure is None:
+            return "reply_done"
+        return "hung_up" if self.failure.kind == HUNG_UP else "line_lost"
 
     def _finished(self, running: _Running, ended: TurnEnded) -> TrackedTurn:
         """Close a turn with whatever the agent made of it; a failure of ours is the turn's."""
@@ -461,7 +520,30 @@ class Conversation:
             tuple(running.backchannels),
             events,
             self._listener.take_notes(),
+            self._greeting_ns(turn) if running.number == 1 else None,
+            self._holes(turn.parts_ns),
         )
+
+    def _greeting_ns(self, first: TrackedTurn) -> int | None:
+        """Return how long after the line was open the agent spoke, if the person had not yet."""
+        onset_ns = self._tracker.first_onset_ns
+        if onset_ns is None or onset_ns >= first.user_start_ns:
+            return None
+        return max(0, onset_ns - self._sender.stream.t0_ns)
+
+    def _holes(self, parts_ns: Sequence[tuple[int, int | None]]) -> tuple[tuple[int, int], ...]:
+        """List where a reply's audio ran out for a moment, or it fell silent for long."""
+        if not parts_ns:
+            return ()
+        onset_ns, ends_ns = parts_ns[0][0], parts_ns[-1][1] or self._clock.now_ns()
+        silent = [(a or b, b) for (_, a), (b, _) in pairwise(parts_ns)]
+        found = [(a, b) for a, b in silent if b - a >= ms_to_ns(PAUSE_MS)]
+        played = [h for h in self.heard if h.end_ns > onset_ns and h.start_ns < ends_ns]
+        for a, b in ((one.end_ns, then.start_ns) for one, then in pairwise(played)):
+            known = any(since <= a and b <= until for since, until in found)
+            if b - a >= ms_to_ns(HOLE_MS) and not known:
+                found.append((a, b))
+        return tuple((a - onset_ns, b - a) for a, b in sorted(found))
 
     def _lay(self, cue: Cue, not_before: int) -> int:
         """Put a recording into the stream, as soon as it can still be sent; return its start."""

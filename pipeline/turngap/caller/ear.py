@@ -157,6 +157,11 @@ class Ear:
         return any(chunk.loud_ahead for chunk in self._queue)
 
     @property
+    def ends_ns(self) -> int:
+        """Return when the last audio that has arrived will have been played."""
+        return self._queue_end_ns
+
+    @property
     def waiting_bytes(self) -> int:
         """Return how much audio waits to be played, or is being played."""
         return self._waiting_bytes

@@ -43,15 +43,28 @@ class Listener:
     Args:
         offset: the agent's clock minus the caller's; without one its marks cannot be placed.
         speech_gap_ms: the longest pause that does not end the agent's speech.
+        tells_flushes: as the `TurnTracker` has it.
+
+    Attributes:
+        reply_due: the agent has said that more of its reply is to come.
     """
 
-    def __init__(self, clock: Clock, *, offset: OffsetRecord, speech_gap_ms: float) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        offset: OffsetRecord,
+        speech_gap_ms: float,
+        tells_flushes: bool = True,
+    ) -> None:
         self._clock = clock
         self._offset_ns = offset.offset_ns
         self._slack = Slack(offset.bound_ns or 0, compared_ns=clock.now_ns())
         self._gap_ms = speech_gap_ms
         self._changed = asyncio.Event()
         self._done_ns = 0
+        self._done_whole = False
+        self.reply_due = False
         self._flushed_ns = 0
         self._speech_received_ns = 0
         self._crash: BaseException | None = None
@@ -59,7 +72,7 @@ class Listener:
         self._arrived = 0  # samples
         self._begun = False
         self._broken: set[str] = set()
-        self.tracker = TurnTracker(self._slack)
+        self.tracker = TurnTracker(self._slack, tells_flushes=tells_flushes)
         self.ear = Ear(speech_gap_ms)
         self.events: list[Event] = []
         self.silent_since_ns = 0
@@ -124,8 +137,11 @@ class Listener:
                 self.note(why)
             case said.Unreadable(why, trace):
                 self.broken(now_ns, why, trace)
-            case said.ReplyDone():
-                self._done_ns = now_ns
+            case said.ReplyDue():
+                self.reply_due = True
+                self._changed.set()
+            case said.ReplyDone(whole):
+                self._done_ns, self._done_whole, self.reply_due = now_ns, whole, False
                 self._changed.set()
             case said.Fault(text, refuses=refuses):
                 self.faults.append(text)
@@ -139,7 +155,7 @@ class Listener:
                 self._feed_all(self.ear.receive(now_ns, pcm, rate))
             case said.Flush():
                 self._feed_all(self.ear.flush(now_ns))
-                self._flushed_ns = now_ns
+                self._flushed_ns, self.reply_due = now_ns, False
                 self.feed(PlayoutFlushed(now_ns))
             case said.TurnOver():
                 self.feed(EndpointTold(now_ns))
@@ -169,21 +185,23 @@ class Listener:
 
     def feed(self, event: Event) -> None:
         if isinstance(event, UserSpeech):
-            self._begun = True
+            self._begun, self.reply_due = True, False
             self._broken.clear()
             self._intake.begin_turn()
         self.events.append(event)
         self.tracker.feed(event)
         self._changed.set()
 
-    def called_done_since(self, ns: int) -> bool:
+    def called_done_since(self, ns: int, *, whole: bool = False) -> bool:
         """Return whether the agent called its reply done, after `ns` and after its last speech.
 
-        An agent also calls an interrupted reply done, although an answer is still due. So a message
-        after a flush does not count unless there was speech in between.
+        With `whole`, it has to have said that no more comes. An agent also calls an interrupted
+        reply done, although an answer is still due. So a message after a flush does not count
+        unless there was speech in between.
         """
         heard_ns = self._speech_received_ns
-        return self._done_ns > max(ns, heard_ns) and self._flushed_ns <= heard_ns
+        done = self._done_ns > max(ns, heard_ns) and self._flushed_ns <= heard_ns
+        return done and (self._done_whole or not whole)
 
     async def changed_before(self, deadline_ns: int) -> bool:
         """Wait until something is heard; return False once `deadline_ns` has passed."""

@@ -34,7 +34,7 @@ from turngap.core.errors import AgentError
 from turngap.core.results import OffsetRecord
 from turngap.core.untrusted import MOST_SENTENCE, printable
 
-LINE_LOST = "agent.line_lost"
+LINE_LOST, HUNG_UP = "agent.line_lost", "agent.hung_up"
 NOT_READY = "agent.not_ready"
 UNREADY = "agent.unready"
 
@@ -114,6 +114,11 @@ class Line:
     def rate(self) -> int:
         """Return the rate of the person's audio, Hz."""
         return self._session.rate
+
+    @property
+    def tells_flushes(self) -> bool:
+        """Return whether the dialect has a word for what is not to be played any more."""
+        return getattr(self._session, "tells_flushes", True)
 
     @property
     def dialect(self) -> str:
@@ -241,6 +246,9 @@ class Line:
             hint = ONE_URL_A_CALL
         elif not self.answered and not (frame and frame.reason):  # it has not said why itself
             hint = f"before that it said nothing; {OTHER_PROTOCOL}"
+        elif self.answered and frame is not None and frame.code in (1000, 1001):  # in due form
+            about = f"{frame.code}, {printable(frame.reason)}" if frame.reason else f"{frame.code}"
+            return AgentError(HUNG_UP, f"the agent ended the call ({about})")
         return AgentError(LINE_LOST, f"the line was lost: {_why_closed(error)}", hint=hint)
 
     async def hang_up(self) -> None:

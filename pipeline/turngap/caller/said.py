@@ -89,8 +89,18 @@ class TurnOver:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplyDue:
+    """The agent says that more of its reply is to come: it is making one, or has called a tool."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyDone:
-    """The agent says that it has sent its whole reply."""
+    """The agent says that it has sent its whole reply.
+
+    Without `whole` it only says that it has fallen silent, and more may come.
+    """
+
+    whole: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +209,7 @@ Incoming = (
     | AudioChunk
     | Flush
     | TurnOver
+    | ReplyDue
     | ReplyDone
     | Transcript
     | ReplyText

@@ -90,7 +90,8 @@ TURN_COLUMNS: "Sequence[Column[Turn]]" = (
     Column(
         "ended",
         "text",
-        "How the turn came to its end: `reply_done`, `timeout`, `interrupted` or `line_lost`.",
+        "How the turn came to its end: `reply_done`, `timeout`, `interrupted`, `line_lost` or "
+        "`hung_up`.",
         lambda turn: turn.ended,
     ),
     Column(
@@ -112,6 +113,47 @@ TURN_COLUMNS: "Sequence[Column[Turn]]" = (
         "integer",
         "The same gap, exactly, in ns: the stages of a turn sum to it.",
         lambda turn: turn.gap_ns,
+        True,
+    ),
+    Column(
+        "first_answer_ms",
+        "number",
+        'The same to the first word that is no hold phrase ("one moment"), in ms; also of an '
+        "answer that came after the caller had stopped waiting.",
+        lambda turn: turn.first_answer_ms,
+        True,
+    ),
+    Column(
+        "longest_hole_ms",
+        "number",
+        "The longest silence within the reply, in ms: over 150 in which no audio came, or 500 in "
+        "which nothing was said.",
+        lambda turn: max((hole.ms for hole in turn.holes), default=None),
+        True,
+    ),
+    Column(
+        "false_starts",
+        "integer",
+        "How often the agent broke off what it had just begun, and said something else.",
+        lambda turn: turn.false_starts,
+    ),
+    Column(
+        "backchannels_heard",
+        "integer",
+        'How often the agent said "mm-hm" while the person spoke.',
+        lambda turn: turn.backchannels_heard,
+    ),
+    Column(
+        "ambiguous",
+        "boolean",
+        "Whether what was heard may belong to another turn; `notes` say why.",
+        lambda turn: turn.ambiguous,
+    ),
+    Column(
+        "greeting_ms",
+        "number",
+        "Of a call's first turn: how long after the line was open the agent greeted, in ms.",
+        lambda turn: turn.greeting_ms,
         True,
     ),
     Column(

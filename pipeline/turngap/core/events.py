@@ -25,6 +25,13 @@ class UserSpeech:
 
 
 @dataclass(frozen=True, slots=True)
+class UserBackchannel:
+    """The person says "mm-hm" over the reply, from `at_ns` on, and wants no answer to it."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class AgentSpeech:
     """The agent began to speak. `received_ns`: arrival of the chunk that holds the onset.
 
@@ -166,6 +173,7 @@ class TurnEnded:
 
 Event = (
     UserSpeech
+    | UserBackchannel
     | AgentSpeech
     | AgentSilence
     | AgentSound

@@ -5,8 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
+from turngap.core.clock import ms_to_ns
 from turngap.core.events import AgentMarks, AgentSilence, AgentSpeech, PlayoutFlushed, UserSpeech
 from turngap.core.stages import AGENT_MARKS, Slack
+
+# A flush this soon after the last that was audible found the agent speaking: words pause so long.
+_CUT_OFF_MS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,13 @@ class HeardSpeech:
     def flushed_after(self, ns: int) -> int | None:
         """Return when the line was next flushed after `ns`; None if it was not."""
         return _first_after(self._flushes, ns)
+
+    def flush_of(self, stretch: Stretch) -> int | None:
+        """Return when the line was flushed while it was still speaking; None if it was not."""
+        at_ns = self.flushed_after(stretch.start_ns)
+        if at_ns is None or stretch.end_ns is None:
+            return None
+        return at_ns if at_ns - stretch.end_ns < ms_to_ns(_CUT_OFF_MS) else None
 
     def flushes_until(self, ns: int) -> int:
         """Count the flushes of the line up to `ns`."""
@@ -135,8 +146,15 @@ def lead_of(reply: Stretch | None, gap_ns: int | None) -> int | None:
     return min(reply.lead_ns, gap_ns)
 
 
-def yield_of(speech: UserSpeech, stale: Sequence[Stretch]) -> int | None:
-    """Return how long the agent spoke over a person who barged in; None if it never stopped."""
-    if not stale or stale[-1].end_ns is None:
+def yield_of(
+    speech: UserSpeech, old: Sequence[Stretch], heard: HeardSpeech, *, tells_flushes: bool
+) -> int | None:
+    """Return how long the agent spoke over a person who barged in; None if it did not yield.
+
+    Where the protocol tells the caller to drop audio, a reply that ended without was not cut off.
+    """
+    if not old or old[-1].end_ns is None:
         return None
-    return stale[-1].end_ns - speech.start_ns
+    if tells_flushes and heard.flush_of(old[-1]) is None:
+        return None
+    return old[-1].end_ns - speech.start_ns

@@ -22,6 +22,11 @@ from turngap.core.stored import (
     Stored,
 )
 
+# What the note of a turn begins with if what was heard may belong to another.
+AMBIGUOUS = "ambiguous: "
+# A hole this soon after a reply's onset parts its first words from the rest.
+DISCONTIGUOUS_MS = 2000.0
+
 # Scenario, turn, phase and round.
 TurnKey = tuple[str, int, float, int]
 
@@ -89,6 +94,13 @@ class PauseRecord(Stored):
 NO_TEXT = "the agent did not report what it said"
 
 
+class HoleRecord(Stored):
+    """Silence within a reply: from when on, ms from the reply's onset, and for how long."""
+
+    at_ms: float
+    ms: float
+
+
 class AnswerRecord(Stored):
     """Whether the turn was answered rightly, judged on what was heard and on what was called.
 
@@ -142,6 +154,11 @@ class Turn(Document):
     values that were left out, and how often.
     `first_sound_ms` is the gap to the agent's first sound, speech or not; `onset_spread_ms` is how
     far apart three levels place its first word.
+    `first_answer_ms` is the gap to the first word that is no hold phrase, also of an answer that
+    came too late to have a gap. `holes` are the reply's silences of over 150 ms in which no audio
+    came, and any of 500 ms. `false_starts` counts what the agent broke off at once and replaced,
+    and `backchannels_heard` its sounds of assent while the person spoke. `greeting_ms`, of a call's
+    first turn: how long after the line was open the agent greeted.
     `speech_ms` is the time from the person's first sound to the last, and `pauses` are the labelled
     silences between them; None: nobody looked for any. `endpoints_ms`: when the agent decided that
     the turn was over, each time, from the person's first sound on; None: it does not say.
@@ -169,6 +186,11 @@ class Turn(Document):
     gap_ns: int | None
     gap_ms: float | None
     why_no_gap: Said | None
+    first_answer_ms: float | None = None
+    holes: tuple[HoleRecord, ...] = ()
+    false_starts: int = 0
+    backchannels_heard: int = 0
+    greeting_ms: float | None = None
     error: Said | None = None
     stages: tuple[Stage, ...]
     transcript: Said
@@ -205,6 +227,21 @@ class Turn(Document):
     def take(self) -> tuple[str, int, int]:
         """Return the recorded turn that was played, and in which round."""
         return (self.scenario, self.turn, self.repeat)
+
+    @property
+    def call(self) -> tuple[str, float, int]:
+        """Return the key of the call in its run: scenario, phase and round."""
+        return (self.scenario, self.phase_ms, self.repeat)
+
+    @property
+    def discontiguous(self) -> bool:
+        """Return whether the reply had a hole before it had lasted for two seconds."""
+        return any(hole.at_ms < DISCONTIGUOUS_MS for hole in self.holes)
+
+    @property
+    def ambiguous(self) -> bool:
+        """Return whether what was heard may belong to another turn; a note says why."""
+        return any(note.startswith(AMBIGUOUS) for note in self.notes)
 
     @property
     def replied(self) -> bool:

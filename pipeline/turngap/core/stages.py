@@ -67,8 +67,8 @@ class Slack:
 class Stage:
     """One part of the turn gap.
 
-    `ns` is exact, sums to the gap, and is negative only where the agent cut in; `ms` is the same
-    for reading.
+    `ns` is exact, sums to the gap, and is negative only where the agent began before the labelled
+    end of the person; `ms` is the same for reading.
     """
 
     name: str

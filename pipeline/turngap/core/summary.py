@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import inf
 from statistics import median
 from typing import Any, Literal
@@ -144,6 +144,44 @@ def other_verdicts(turns: Sequence[Turn], by: Literal["transcribed", "judged"]) 
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What was heard of an agent beside its gaps.
+
+    Attributes:
+        first_answer_ms_p50: to the first word that is no hold phrase, over turns with a reply.
+        hold_phrases: turns in which another phrase came before it.
+        ambiguous_turns: turns whose reply may belong to another turn.
+        discontiguous_replies: replies with a hole before they had lasted for two seconds.
+        false_starts, backchannels_heard: how many there were.
+        greeting_ms_p50: from the open line to the greeting, over calls that had one.
+    """
+
+    first_answer_ms_p50: float | None
+    hold_phrases: int
+    ambiguous_turns: int
+    discontiguous_replies: int
+    false_starts: int
+    backchannels_heard: int
+    greeting_ms_p50: float | None
+
+
+def heard_of(turns: Sequence[Turn]) -> Heard:
+    """Count what else was heard."""
+    replied = [t for t in turns if t.replied]
+    answers = [t.first_answer_ms for t in replied if t.first_answer_ms is not None]
+    greetings = [t.greeting_ms for t in turns if t.greeting_ms is not None]
+    return Heard(
+        first_answer_ms_p50=median(answers) if answers else None,
+        hold_phrases=sum((t.first_answer_ms or 0.0) > (t.gap_ms or 0.0) for t in replied),
+        ambiguous_turns=sum(t.ambiguous for t in turns),
+        discontiguous_replies=sum(t.discontiguous for t in turns),
+        false_starts=sum(t.false_starts for t in turns),
+        backchannels_heard=sum(t.backchannels_heard for t in turns),
+        greeting_ms_p50=median(greetings) if greetings else None,
+    )
+
+
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95}
 
 
@@ -208,6 +246,8 @@ class Summary:
         transcribed, judged: the same by the sound of the agent, and by a judge model; None where
             neither was asked.
         llm: how fast the LLM was; None where the agent told nothing of it.
+        heard: what else was heard of the agent.
+        lost_calls: calls of which the line was lost.
         starved: turns in which the caller was later than its run accepts.
         caller_error_ms: by how much the gap of a turn that was not starved may at most read long
             for what lateness there was; None without such a turn.
@@ -229,6 +269,8 @@ class Summary:
     transcribed: Verdicts | None
     judged: Verdicts | None
     llm: TokenFigures | None
+    heard: Heard
+    lost_calls: int
     starved: int
     caller_error_ms: float | None
     label_error_ms: float | None
@@ -279,6 +321,8 @@ class Summary:
             "transcribed": self.transcribed.as_json() if self.transcribed else None,
             "judged": self.judged.as_json() if self.judged else None,
             "llm": self.llm.as_json() if self.llm else None,
+            **asdict(self.heard),
+            "lost_calls": self.lost_calls,
             "starved_turns": self.starved,
             "caller_error_ms": self.caller_error_ms,
             "label_error_ms": self.label_error_ms,
@@ -309,6 +353,8 @@ def summarise(turns: Sequence[Turn]) -> Summary:
         transcribed=other_verdicts(counted, "transcribed"),
         judged=other_verdicts(counted, "judged"),
         llm=token_figures(counted),
+        heard=heard_of(counted),
+        lost_calls=len({t.call for t in turns if t.ended == "line_lost"}),
         starved=sum(t.pacing.starved for t in turns),
         caller_error_ms=max(
             (t.pacing.error_ms for t in turns if not t.pacing.starved), default=None

@@ -19,8 +19,14 @@ class TrackedTurn:
         why_no_marks: why the reply's stages hold none of the agent's marks, where it tells of any.
         error: what the agent said that kept it from making the reply, or the whole of it; or what
             kept the caller from measuring the turn.
+        first_answer_ns: from the user's end to the first word that is no hold phrase, also where
+            it came after the caller had stopped waiting.
+        parts_ns: the reply's stretches of speech; the end of one is None while it lasts.
+        false_starts: how often the agent broke off what it had just begun, and said something else.
+        backchannels_heard: how often the agent said "mm-hm" while the user spoke.
+        ambiguous: why what was heard may belong to another turn.
         yield_ns: barge-in only: from the user's onset to the agent's silence at the caller's ear;
-            None also where it was still speaking when the turn ended.
+            None where its reply ended by itself, or was still going on when the turn ended.
         endpoints_ns: when the agent decided that this turn was over, too early or not, in order;
             None where it does not say.
         lead_ns: the part of the gap in which the agent played inaudible audio up to its onset.
@@ -44,6 +50,11 @@ class TrackedTurn:
     agent_turns: tuple[AgentMarks, ...]
     transcript: str
     reply: str
+    first_answer_ns: int | None
+    parts_ns: tuple[tuple[int, int | None], ...]
+    false_starts: int
+    backchannels_heard: int
+    ambiguous: tuple[str, ...]
     yield_ns: int | None
     lead_ns: int | None
     endpoints_ns: tuple[int, ...] | None
@@ -70,6 +81,11 @@ def unfinished(speech: UserSpeech, end: TurnEnded, why: str) -> TrackedTurn:
         agent_turns=(),
         transcript="",
         reply="",
+        first_answer_ns=None,
+        parts_ns=(),
+        false_starts=0,
+        backchannels_heard=0,
+        ambiguous=(),
         yield_ns=None,
         lead_ns=None,
         endpoints_ns=None,

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from turngap.core.budget import TurnEnd, outcome_of
-from turngap.core.clock import ms_to_ns, ns_to_ms
+from turngap.core.clock import ns_to_ms
+from turngap.core.credits import Credits, any_in, credits_of, is_short
 from turngap.core.events import (
     AgentFault,
     AgentMarks,
@@ -19,6 +20,7 @@ from turngap.core.events import (
     PlayoutFlushed,
     TurnBroken,
     TurnEnded,
+    UserBackchannel,
     UserSpeech,
     UserTranscript,
 )
@@ -35,10 +37,6 @@ from turngap.core.replies import (
 from turngap.core.stages import Slack, stages_of, why_impossible
 from turngap.core.tracked import TrackedTurn
 
-# While an interrupted reply dies away, speech that follows the last of it by less than this is
-# still it: agents pause up to about 400 ms between their sentences.
-STALE_GAP_MS = 500.0
-
 
 class TurnTracker:
     """Assigns what happened on the line to the user's turns.
@@ -49,12 +47,17 @@ class TurnTracker:
     turns unknown, silence without speech, flushes with nothing to flush. What comes after its
     turn's end is left out of it, and of every other turn.
 
+    Which of the agent's speech is the reply is decided in `turngap.core.credits`. A turn that was
+    not answered while the caller waited keeps its claim on what is heard in the turns after it.
+
     Attributes:
         slack: by how much the agent's marks may lie beside the truth.
+        tells_flushes: the protocol tells the caller to drop what it has not played.
     """
 
-    def __init__(self, slack: Slack = Slack()) -> None:  # noqa: B008, it is frozen
+    def __init__(self, slack: Slack = Slack(), *, tells_flushes: bool = True) -> None:  # noqa: B008, it is frozen
         self.slack = slack
+        self.tells_flushes = tells_flushes
         self._announced: dict[int, UserSpeech] = {}
         self._finished: set[int] = set()
         self._heard = HeardSpeech()
@@ -66,9 +69,11 @@ class TurnTracker:
         self._faults: list[AgentFault | AgentSilent] = []
         self._endpoints_told: list[int] = []
         self._broken: list[TurnBroken] = []
+        self._hums: list[int] = []
+        self._unheard: tuple[UserSpeech, TurnEnded] | None = None  # an answer that did not come
         # What follows from speech, silences, flushes and turns, until one of these changes: an
         # agent may send a hundred thousand other messages, and each is followed by questions.
-        self._replies_known: dict[int, Stretch | None] = {}
+        self._known: dict[int, Credits] = {}
 
     def feed(self, event: Event) -> tuple[TrackedTurn, ...]:
         """Take one event; return the turns that it finished (none or one).
@@ -85,25 +90,38 @@ class TurnTracker:
         if event.turn not in self._announced or event.turn in self._finished:
             return ()
         self._finished.add(event.turn)
-        return (self._finish(self._announced[event.turn], event),)
+        speech = self._announced[event.turn]
+        turn = self._finish(speech, event)
+        unheard = event.reason == "timeout" and not turn.parts_ns and turn.error is None
+        silent = any(speech.start_ns <= f.at_ns <= event.at_ns for f in self._faults)
+        if unheard and not silent and (self._owed() or not turn.ambiguous):
+            self._unheard = (speech, event)
+        elif turn.onset_ns is not None and not turn.ambiguous:
+            self._unheard = None
+        self._known.clear()
+        return (turn,)
 
     def _keep(self, event: Event) -> None:
         match event:
             case UserSpeech():
                 if event.turn not in self._finished:
                     self._announced[event.turn] = event
-                    self._replies_known.clear()
+                    self._known.clear()
             case AgentSpeech() | AgentSilence() | PlayoutFlushed():
                 self._heard.add(event)
-                self._replies_known.clear()
+                self._known.clear()
             case AgentSound():
                 insort(self._sounds, event, key=lambda e: e.at_ns)
+            case UserBackchannel(at_ns):
+                insort(self._hums, at_ns)
+                self._known.clear()
             case AgentMarks():
                 self._merge(event)
             case AgentFault() | AgentSilent():
                 insort(self._faults, event, key=lambda e: e.at_ns)
             case EndpointTold(at_ns):
                 insort(self._endpoints_told, at_ns)
+                self._known.clear()
             case UserTranscript():
                 insort(self._transcripts, event, key=lambda e: e.at_ns)
             case AgentText():
@@ -115,18 +133,38 @@ class TurnTracker:
 
     def onset_of(self, turn: int) -> int | None:
         """Return when the reply to an open turn began; None if none has, or if it is closed."""
+        reply = self._open(turn).reply
+        return reply[0].start_ns if reply else None
+
+    def is_owed(self, turn: int) -> bool:
+        """Return whether nothing that was heard so far can be the whole answer to an open turn."""
+        speech, credits = self._announced.get(turn), self._open(turn)
+        return speech is not None and (credits.dropped or not credits.parts(speech))
+
+    def may_go_on(self, turn: int) -> bool:
+        """Return whether all that was heard of an open turn's reply may be a hold phrase."""
+        speech = self._announced.get(turn)
+        answer = None if speech is None else self._open(turn).answer(speech)
+        return answer is not None and is_short(answer)
+
+    def _open(self, turn: int) -> Credits:
         if turn not in self._announced or turn in self._finished:
-            return None
-        if turn not in self._replies_known:
-            self._replies_known[turn] = self._reply(self._announced[turn])
-        reply = self._replies_known[turn]
-        return reply.start_ns if reply else None
+            return Credits()
+        if turn not in self._known:
+            self._known[turn] = self._credits(self._announced[turn])
+        return self._known[turn]
 
     def has_heard_marks(self, turn: int) -> bool:
         """Return whether the agent has reported a reply that it sent within this open turn."""
         if turn not in self._announced or turn in self._finished:
             return False
         return any("sent" in a.marks for a in self._agent_turns_in(self._announced[turn]))
+
+    @property
+    def first_onset_ns(self) -> int | None:
+        """Return when the agent first spoke; None if it has not."""
+        heard = self._heard.stretches()
+        return heard[0].start_ns if heard else None
 
     @property
     def agent_speaking(self) -> bool:
@@ -153,46 +191,25 @@ class TurnTracker:
         starts = (other.start_ns for other in self._announced.values())
         return min((ns for ns in starts if ns > speech.start_ns), default=inf)
 
-    def _stale(self, speech: UserSpeech) -> list[Stretch]:
-        """Return the audio in this turn that belongs to the reply before it.
-
-        Audio that was there when the user began cannot answer the user. Audio that follows it
-        within the length of a pause in a sentence counts as the end of the same reply, unless the
-        line was flushed since.
-        """
-        upto = self._next_start(speech)
-        flushed_ns = self._heard.flushed_after(speech.start_ns - 1)
-        quiet_since = speech.start_ns if speech.over_reply else None
-        stale: list[Stretch] = []
-        for segment in self._heard.stretches():
-            if segment.end_ns is not None and segment.end_ns <= speech.start_ns:
-                continue
-            if segment.start_ns >= upto:
-                break
-            was_there = min(segment.start_ns, segment.received_ns) < speech.start_ns
-            goes_on = (
-                quiet_since is not None
-                and segment.start_ns - quiet_since < ms_to_ns(STALE_GAP_MS)
-                and (flushed_ns is None or segment.start_ns < flushed_ns)
-            )
-            if not was_there and not goes_on:
-                break
-            stale.append(segment)
-            quiet_since = segment.start_ns if segment.end_ns is None else segment.end_ns
-        return stale
-
-    def _reply(self, speech: UserSpeech, ended_ns: float = inf) -> Stretch | None:
-        """Return the first speech that can answer this turn and began before it was over."""
-        stale, upto = self._stale(speech), self._next_start(speech)
-        for segment in self._heard.stretches():
-            if segment.start_ns >= speech.start_ns and segment not in stale:
-                return segment if segment.start_ns < upto and segment.start_ns <= ended_ns else None
-        return None
+    def _credits(self, speech: UserSpeech, ended_ns: float = inf) -> Credits:
+        return credits_of(
+            speech,
+            self._heard,
+            min(self._next_start(speech), ended_ns + 1),
+            hums=self._hums,
+            decided=sorted([*self._decided(), *self._endpoints_told]),
+            first=speech.start_ns <= min(s.start_ns for s in self._announced.values()),
+            owed=self._owed() is not None,
+        )
 
     def _finish(self, speech: UserSpeech, end: TurnEnded) -> TrackedTurn:
-        reply = self._reply(speech, end.at_ns)
+        credits = self._credits(speech, end.at_ns)
+        # Where the wait ran out, what came after it is late.
+        late = end.reason == "timeout"
+        reply = None if late or not credits.reply else credits.reply[0]
+        answer = credits.answer(speech)
+        answer_ns = answer.start_ns - speech.end_ns if answer else None
         gap_ns = reply.start_ns - speech.end_ns if reply else None
-        stale = self._stale(speech)
         agent_turns = self._agent_turns_in(speech)
         heard = heard_turn(agent_turns, reply, self.slack)
         marks = marks_of(speech, heard, reply)
@@ -215,21 +232,51 @@ class TurnTracker:
             user_end_ns=speech.end_ns,
             onset_ns=reply.start_ns if reply else None,
             gap_ns=gap_ns,
-            why_no_gap=None if reply else self._why_no_gap(speech, end, error),
+            why_no_gap=None if reply else self._why_no_gap(speech, end, error, answer_ns),
             why_no_marks=why_no_marks,
             error=error,
             stages=stages_of(marks) if reply else (),
             marks=marks,
             agent_turns=agent_turns,
             transcript=self._transcript(speech),
-            reply=self._reply_text(speech, stale),
-            yield_ns=yield_of(speech, stale),
+            reply=self._reply_text(speech, credits.old),
+            first_answer_ns=answer_ns,
+            parts_ns=tuple((one.start_ns, one.end_ns) for one in credits.reply),
+            false_starts=len(credits.false_starts),
+            backchannels_heard=len(credits.backchannels),
+            ambiguous=self._ambiguous(speech, credits, heard),
+            yield_ns=yield_of(speech, credits.old, self._heard, tells_flushes=self.tells_flushes),
             lead_ns=lead_of(reply, gap_ns),
             endpoints_ns=self._endpoints(speech, replied=reply is not None),
             ended_ns=end.at_ns,
             first_sound_ns=self._first_sound(speech, end, reply),
             onset_spread_ns=reply.spread_ns if reply else None,
         )
+
+    def _ambiguous(
+        self, speech: UserSpeech, credits: Credits, heard: AgentMarks | None
+    ) -> tuple[str, ...]:
+        """Say why what was heard in this turn may belong to another."""
+        owed = self._owed()
+        if credits.early:
+            began_ms = ns_to_ms(credits.early[0].start_ns - speech.start_ns)
+            whose = "the turn before" if owed is None else f"turn {owed.turn}"
+            return (
+                f"speech from {began_ms:.0f} ms after the person's first word on was taken for the "
+                f"answer to {whose}",
+            )
+        own = heard is not None and heard.marks.get("endpoint", 0) >= speech.start_ns
+        if owed is None or own or not credits.reply:
+            return ()
+        return (f"an answer to turn {owed.turn} was not heard, and this may be it",)
+
+    def _owed(self) -> UserSpeech | None:
+        """Return the last turn whose answer was not heard; an agent that missed it owes none."""
+        if self._unheard is None:
+            return None
+        speech, end = self._unheard
+        told = sorted([*self._decided(), *(t.at_ns for t in self._transcripts)])
+        return speech if not told or any_in(told, speech.start_ns, end.at_ns) else None
 
     def _sounds_in(self, speech: UserSpeech, end: TurnEnded, since_ns: int) -> list[AgentSound]:
         upto = min(self._next_start(speech), end.at_ns)
@@ -255,14 +302,22 @@ class TurnTracker:
         within = (b.why for b in self._broken if speech.start_ns <= b.at_ns <= upto)
         return next(within, None)
 
-    def _why_no_gap(self, speech: UserSpeech, end: TurnEnded, error: str | None) -> str:
+    def _why_no_gap(
+        self, speech: UserSpeech, end: TurnEnded, error: str | None, answer_ns: int | None
+    ) -> str:
         if error is not None:
             return f"the agent failed: {error}"
         upto = min(self._next_start(speech), end.at_ns)
         silent = (f for f in self._faults if isinstance(f, AgentSilent))
         told = next((s.why for s in silent if speech.start_ns <= s.at_ns <= upto), None)
         why = _WHY_NO_GAP[end.reason]
-        if told is None and (sounds := self._sounds_in(speech, end, speech.end_ns)):
+        if answer_ns is not None:
+            why += f"; the answer came {ns_to_ms(answer_ns):,.0f} ms after the person's end"
+        if (
+            told is None
+            and answer_ns is None
+            and (sounds := self._sounds_in(speech, end, speech.end_ns))
+        ):
             loudest = max(sounds, key=lambda s: s.dbfs)
             at_ms = ns_to_ms(loudest.at_ns - speech.end_ns)
             bed = ", which went on" if loudest.bed else ""
@@ -303,20 +358,21 @@ class TurnTracker:
 
         An agent that replied has decided, so that without a decision nothing is known.
         """
-        upto = self._next_start(speech)
-        marked = sorted(
-            a.marks["endpoint"] for a in self._agent_turns.values() if "endpoint" in a.marks
-        )
-        decided = marked or self._endpoints_told
+        upto, decided = self._next_start(speech), self._decided()
         within = tuple(at for at in decided if speech.start_ns <= at < upto)
         return within if within or (decided and not replied) else None
+
+    def _decided(self) -> list[int]:
+        """Return when the agent took turns to be over: by its marks, or as it told them."""
+        ends = (a.marks["endpoint"] for a in self._agent_turns.values() if "endpoint" in a.marks)
+        return sorted(ends) or self._endpoints_told
 
     def _transcript(self, speech: UserSpeech) -> str:
         upto = self._next_start(speech)
         within = (t.text.strip() for t in self._transcripts if speech.start_ns <= t.at_ns < upto)
         return " ".join(text for text in within if text)
 
-    def _reply_text(self, speech: UserSpeech, stale: Sequence[Stretch]) -> str:
+    def _reply_text(self, speech: UserSpeech, old: Sequence[Stretch]) -> str:
         """Return the text that the agent says it spoke in this turn.
 
         Until the agent drops an interrupted reply, its text belongs to that reply. The pieces of
@@ -325,7 +381,7 @@ class TurnTracker:
         upto = self._next_start(speech)
         flushed_ns = self._heard.flushed_after(speech.start_ns - 1)
         since = speech.start_ns
-        if stale and flushed_ns is not None and flushed_ns < upto:
+        if old and flushed_ns is not None and flushed_ns < upto:
             since = flushed_ns
         replies: dict[int, list[str]] = {}
         for piece in self._texts:
@@ -341,4 +397,5 @@ _WHY_NO_GAP: dict[TurnEnd, str] = {
     "timeout": "no audible reply before the caller stopped waiting",
     "interrupted": "the next turn began before any reply",
     "line_lost": "the line was lost before any reply",
+    "hung_up": "the agent ended the call before any reply",
 }

@@ -39,7 +39,7 @@ PADS: tuple[tuple[float, float | None], ...] = ((0, None), (50, None), (150, Non
 CHUNKS_MS = (10.0, 20.0, 40.0, 60.0)
 
 # A reply is one tone, so this much silence ends it where the agent does not say that it is done.
-PATIENCE = Patience(quiet_ms=100, quiet_after_done_ms=20, speech_gap_ms=60)
+PATIENCE = Patience(quiet_ms=100, quiet_after_done_ms=20, hold_ms=0, speech_gap_ms=60)
 
 
 @dataclass(frozen=True, slots=True)

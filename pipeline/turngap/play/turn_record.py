@@ -14,6 +14,7 @@ from turngap.core.events import TurnEnded, UserSpeech
 from turngap.core.results import (
     AudioRecord,
     BackchannelRecord,
+    HoleRecord,
     PacingRecord,
     PauseRecord,
     Turn,
@@ -81,6 +82,8 @@ def _record(
             )
             for b in played.backchannels
         ),
+        greeting_ms=None if played.greeting_ns is None else ns_to_ms(played.greeting_ns),
+        holes=tuple(HoleRecord(at_ms=ns_to_ms(at), ms=ns_to_ms(ns)) for at, ns in played.holes),
         pacing=pacing_record(played.late_ns, played.lag_ns, starved_ms),
         audio=AudioRecord(
             file=file,

@@ -22,6 +22,37 @@ def starved_words(summary: Summary) -> str:
     )
 
 
+def heard_words(summary: Summary) -> str:
+    """Say what was heard of the agent beside its gaps; empty if that was nothing."""
+    heard, said = summary.heard, list[str]()
+    if heard.hold_phrases and heard.first_answer_ms_p50 is not None:
+        said.append(
+            f"a hold phrase in {words.turns_words(heard.hold_phrases)} (first answer p50 "
+            f"{words.ms(heard.first_answer_ms_p50)} ms)"
+        )
+    for n, what in (
+        (heard.discontiguous_replies, "replies with a hole in their first 2 s"),
+        (heard.false_starts, "false starts"),
+        (heard.backchannels_heard, "backchannels"),
+    ):
+        said += [f"{what}: {n}"] if n else []
+    if heard.greeting_ms_p50 is not None:
+        said.append(f"greeting p50 {words.ms(heard.greeting_ms_p50)} ms")
+    return "; ".join(said)
+
+
+def ambiguous_words(summary: Summary) -> str:
+    """Say of how many turns the reply may be another's; empty of none."""
+    n = summary.heard.ambiguous_turns
+    return f"{n} of {words.turns_words(summary.turns)} may have another turn's reply" if n else ""
+
+
+def lost_words(summary: Summary) -> str:
+    """Say how many calls were lost; empty if none was."""
+    n = summary.lost_calls
+    return f"{n} {'call' if n == 1 else 'calls'}, whose turns count as errors" if n else ""
+
+
 def accepted_words(starved_ms: float, caller_error_ms: float | None) -> str:
     """Say how late the caller may be, and how far its lateness may put the gaps off."""
     text = f"a caller up to {starved_ms:g} ms late is accepted"

@@ -125,6 +125,9 @@ def _figures(run: Run, summary: Summary) -> list[Item]:
         Figures(figures),
         lines(
             ("left out", left_out and f"{left_out}; the percentiles are over {counted}"),
+            ("also heard", measured_words.heard_words(summary)),
+            ("ambiguous", measured_words.ambiguous_words(summary)),
+            ("lost", measured_words.lost_words(summary)),
             ("llm", llm or ""),
             *((f"{kind} found", found) for kind, found in run.record.found.items()),
         ),

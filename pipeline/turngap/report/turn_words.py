@@ -45,6 +45,8 @@ def gap_words(turn: Turn) -> tuple[str, ...]:
         return ()
     figure = f"{ms(turn.gap_ms)} ms"
     if turn.gap_ms < 0:
+        if turn.outcome != "cut_in":
+            return f"{figure}, within the label's error", figure
         return f"{figure}, before the person had finished", figure
     if turn.gap_ms > turn.budget_ms:
         return f"{figure}, {ms(turn.gap_ms - turn.budget_ms)} over the budget", figure
@@ -59,6 +61,8 @@ def why_words(turn: Turn) -> str | None:
         return f"the agent failed in mid-reply: {turn.error}"
     if turn.outcome == "error":
         return "the line was lost before the reply had ended"
+    if turn.ended == "hung_up":
+        return "the agent ended the call after its reply"
     return None
 
 
@@ -107,7 +111,7 @@ def _came_of(call: ToolCall) -> str:
 
 def notes_of(turn: Turn) -> list[str]:
     """List notes on the turn: barge-in, backchannels, the agent's errors, a starved caller."""
-    notes = early_words(turn)
+    notes = [*early_words(turn), *_heard_words(turn)]
     if OUTSIDE in turn.counts:
         notes.append("out of the recogniser's domain: the LLM was not asked")
     if turn.yield_ms is not None:
@@ -129,6 +133,25 @@ def notes_of(turn: Turn) -> list[str]:
         counted = "; the turn still counts in the figures" if turn.left_out is None else ""
         notes.append(f"caller starved{how}: its gap may read long{counted}")
     return notes
+
+
+def _heard_words(turn: Turn) -> list[str]:
+    """Say what was heard beside the reply, and what was odd about it."""
+    said: list[str] = []
+    if turn.greeting_ms is not None:
+        said.append(f"the agent greeted {ms(turn.greeting_ms)} ms after the line was open")
+    answer_ms = turn.first_answer_ms
+    if turn.gap_ms is not None and answer_ms is not None and answer_ms > turn.gap_ms:
+        said.append(f"hold phrase first: the answer came after {ms(answer_ms)} ms")
+    said += [
+        f"hole of {ms(hole.ms)} ms in the reply, {ms(hole.at_ms)} ms after its onset"
+        for hole in turn.holes
+    ]
+    if turn.false_starts:
+        said.append(f"false starts: {turn.false_starts}")
+    if turn.backchannels_heard:
+        said.append(f"backchannels of the agent: {turn.backchannels_heard}")
+    return said
 
 
 # A turn may have many remarks; what is wrong with an agent shows in a few.

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from turngap.core.clock import ms_to_ns, ns_to_ms
+from turngap.core.credits import PAUSE_MS
 from turngap.core.events import (
     AgentSilence,
     AgentSpeech,
@@ -15,7 +16,6 @@ from turngap.core.events import (
 from turngap.core.results import NO_TEXT, AnswerRecord, Turn
 from turngap.core.spoken import LETTER_MS, letters, words_heard
 from turngap.core.tracked import TrackedTurn
-from turngap.core.turns import STALE_GAP_MS
 from turngap.scenario import patterns
 from turngap.scenario.calls import Called, find
 from turngap.scenario.model import Expectation, ReplyExpectation, ToolsExpectation
@@ -87,7 +87,7 @@ def answer_of(
     heard = heard_of(turn, events, upto_ns) if turn.reply else None
     reply = _of_reply(expected.reply, heard, stopped=stopped)
     findings = reply + _of_calls(expected.tools, calls_of(turn.agent_turns))
-    heard_out = heard.whole if heard else turn.ended == "reply_done"
+    heard_out = heard.whole if heard else turn.ended in ("reply_done", "hung_up")
     own_fault = stopped or turn.outcome == "error"
     return findings.verdict(heard, whole=heard_out or own_fault)
 
@@ -100,7 +100,7 @@ def answer_again(expected: Expectation, turn: Turn, text: str, why_no_text: str)
     before = turn.answer.model_copy(update={"source": "transcribed", "heard": ""})
     if (expected.reply is None and expected.tools is None) or turn.gap_ns is None:
         return before  # nothing was expected, or nothing was heard
-    heard_out = turn.ended == "reply_done"
+    heard_out = turn.ended in ("reply_done", "hung_up")
     stopped = any(extra.reply_stopped for extra in turn.backchannels)
     heard = Hearing(text, whole=heard_out) if text else None
     reply = _of_reply(expected.reply, heard, stopped=stopped)
@@ -224,7 +224,7 @@ def _as_heard(part: _Part, turn: TrackedTurn, events: Sequence[Event], upto_ns: 
         broken_off = turn.ended in ("interrupted", "line_lost")
     else:
         # It was dropped while it was heard, in a pause between sentences, or before it began.
-        broken_off = last_ns is None or ends_ns - last_ns < ms_to_ns(STALE_GAP_MS)
+        broken_off = last_ns is None or ends_ns - last_ns < ms_to_ns(PAUSE_MS)
     if not broken_off:
         return Hearing(part.text, whole=True)
     whole_ms = LETTER_MS * letters(part.text)

@@ -7,7 +7,7 @@ from typing import Any
 from turngap.core.clock import ns_to_ms
 from turngap.core.counts import AGENT_GAP, USER_BOT_LATENCY, add_counts
 from turngap.core.events import AgentMarks, Event, calls_of
-from turngap.core.results import MarkRecord
+from turngap.core.results import AMBIGUOUS, MarkRecord
 from turngap.core.spoken import OUTSIDE
 from turngap.core.stages import AGENT_MARKS
 from turngap.core.tokens import COLD, OTHERS, RATE, SERVER, THOUGHT, THOUGHT_MS, TTFT, WINDOW
@@ -31,6 +31,9 @@ def stored_fields(turn: TrackedTurn) -> dict[str, Any]:
         "gap_ns": turn.gap_ns,
         "gap_ms": _ms(turn.gap_ns),
         "why_no_gap": turn.why_no_gap,
+        "first_answer_ms": _ms(turn.first_answer_ns),
+        "false_starts": turn.false_starts,
+        "backchannels_heard": turn.backchannels_heard,
         "error": turn.error,
         "stages": turn.stages,
         "transcript": turn.transcript,
@@ -45,7 +48,8 @@ def stored_fields(turn: TrackedTurn) -> dict[str, Any]:
         "agent_turns": tuple(_reported(reported) for reported in turn.agent_turns),
         "counts": _counts(turn),
         "calls": calls_of(turn.agent_turns),
-        "notes": {} if turn.why_no_marks is None else {f"no marks: {turn.why_no_marks}": 1},
+        "notes": {AMBIGUOUS + why: 1 for why in turn.ambiguous}
+        | ({} if turn.why_no_marks is None else {f"no marks: {turn.why_no_marks}": 1}),
         "endpoint_why": heard.why if (heard := heard_agent_turn(turn)) else None,
     }
 

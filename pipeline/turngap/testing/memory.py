@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.websockets import WebSocket, WebSocketState
-from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK
+from websockets.exceptions import ConnectionClosed, ConnectionClosedError, ConnectionClosedOK
 from websockets.frames import Close
 
 from turngap.caller.dialects.registry import find_dialect
@@ -144,7 +144,7 @@ def offered(end: End, headers: Mapping[str, str]) -> WebSocket:
     async def receive() -> MutableMapping[str, Any]:
         try:
             message = await end.recv()
-        except ConnectionClosedError:
+        except ConnectionClosed:
             return {"type": "websocket.disconnect", "code": 1006}
         key = "bytes" if isinstance(message, bytes) else "text"
         return {"type": "websocket.receive", key: message}

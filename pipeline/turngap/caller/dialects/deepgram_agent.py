@@ -22,6 +22,7 @@ from turngap.caller.said import (
     NotSpokenError,
     Ready,
     ReplyDone,
+    ReplyDue,
     ReplyText,
     Transcript,
 )
@@ -35,7 +36,6 @@ RATE_DOWN = 24_000
 _SAYS_ALL: dict[str, Incoming] = {
     "SettingsApplied": Ready(),
     "UserStartedSpeaking": Flush(),
-    "AgentAudioDone": ReplyDone(),
 }
 
 
@@ -66,6 +66,7 @@ class DeepgramAgentSession(PlainSession):
         super().__init__()
         self._settings = settings or DeepgramSettings()
         self._welcomed = False
+        self._due = False  # a function was called, and its result is not spoken yet
 
     def open(self) -> list[Incoming]:
         return []  # nothing may be sent before the server's Welcome
@@ -93,13 +94,17 @@ class DeepgramAgentSession(PlainSession):
             case "ConversationText" if event.get("role") == "user":
                 return [Transcript(event.get("content", ""))]
             case "ConversationText":
+                self._due = False
                 return [ReplyText(event.get("content", "")), ReplyText(" ")]
             case "Error" | "Warning":
                 # After an error the conversation is over, and with a warning it goes on.
                 return [Fault(_described(event), kind == "Error", refuses=kind == "Warning")]
             case "FunctionCallRequest":
                 self._decline(event)
-                return []
+                self._due = True
+                return [ReplyDue()]
+            case "AgentAudioDone" if not self._due:
+                return [ReplyDone()]
             case _:
                 return []
 

@@ -23,6 +23,7 @@ from turngap.caller.said import (
     Message,
     Ready,
     ReplyDone,
+    ReplyDue,
     ReplyText,
     Transcript,
     UnplayableError,
@@ -96,7 +97,7 @@ class ElevenLabsSession(PlainSession):
         number = text_of(inside(event, "client_tool_call").get("tool_call_id"))
         result = {"result": "this caller has no tools", "is_error": True}
         self._send({"type": "client_tool_result", "tool_call_id": number, **result})
-        return []
+        return [ReplyDue()]
 
 
 def _transcript(_: ElevenLabsSession, event: Mapping[str, Any]) -> list[Incoming]:
@@ -122,6 +123,7 @@ _READERS: dict[str, Callable[[ElevenLabsSession, Mapping[str, Any]], list[Incomi
     "interruption": ElevenLabsSession.interrupt,
     "ping": ElevenLabsSession.answer_ping,
     "client_tool_call": ElevenLabsSession.decline,
+    "agent_tool_response": lambda *_: [ReplyDue()],
     "user_transcript": _transcript,
     "agent_response": _reply,
     "agent_response_complete": lambda *_: [ReplyDone()],

@@ -22,6 +22,7 @@ from turngap.caller.said import (
     NotSpokenError,
     Ready,
     ReplyDone,
+    ReplyDue,
     ReplyText,
     Transcript,
     UnplayableError,
@@ -75,7 +76,8 @@ class GeminiLiveSession(PlainSession):
             return [Ready()]
         if not self._set_up:
             raise NotSpokenError(f"JSON with the keys {shown(', '.join(event))}, before any setup")
-        return self._content(inside(event, "serverContent"))
+        due: list[Incoming] = [ReplyDue()] if "toolCall" in event else []
+        return [*due, *self._content(inside(event, "serverContent"))]
 
     def send_audio(self, pcm: bytes) -> None:
         audio = {

@@ -42,6 +42,7 @@ class GptLiveSession(PlainSession):
     """Speaks to a server of the Live API on its primary WebSocket."""
 
     name = "gpt-live"
+    tells_flushes = False
 
     def __init__(self, settings: GptLiveSettings) -> None:
         super().__init__()

@@ -26,6 +26,7 @@ from turngap.caller.said import (
     Message,
     Ready,
     ReplyDone,
+    ReplyDue,
     ReplyText,
     Transcript,
     TurnOver,
@@ -166,7 +167,7 @@ class OpenAIRealtimeSession(PlainSession):
             self._dead.pop(self._open, None)
             if not self._open:  # without ids, only that a reply begins tells it from the last one
                 self._dead.clear()
-            return []
+            return [ReplyDue()]
         if kind in ("done", "cancelled"):
             return self._reply_over(kind, inside(event, "response") or event)
         item = name_in(event, "item_id")

@@ -20,6 +20,7 @@ from turngap.caller.said import (
     Pong,
     Ready,
     ReplyDone,
+    ReplyDue,
     ReplyText,
     Transcript,
     TurnOver,
@@ -67,6 +68,7 @@ class RtviReader:
         self._segment = -1  # the latest of `bot-output`; they are numbered upwards
         self._tells_interruptions = True
         self._user_speaks = False
+        self._due = self._answered = False  # the LLM or a tool is at work; the LLM has said a text
 
     def read(self, payload: Mapping[str, Any]) -> list[Incoming]:
         """Return what a message says, in order.
@@ -83,19 +85,27 @@ class RtviReader:
                 self._tells_interruptions = not str(version).startswith("1.")
                 return [Ready()]
             case "user-started-speaking":
-                self._user_speaks = True
+                self._user_speaks, self._due = True, False
                 return []
             case "user-stopped-speaking":  # by its turn-taking; a VAD's stop has another name
                 self._user_speaks = False
                 return [TurnOver()]
             case "bot-stopped-speaking":
                 return self._stopped()
-            case "bot-llm-stopped":
-                return [ReplyText(" ")]  # what follows is another reply
+            case str(kind) if kind.startswith(("bot-llm-st", "llm-function-call")):
+                return self._at_work(kind)
             case str(kind) if isinstance(data, dict):
                 return self._read_data(kind, data)
             case _:
                 return []
+
+    def _at_work(self, kind: str) -> list[Incoming]:
+        """Take that the LLM begins or ends a reply, or calls a tool, whose result it answers."""
+        if kind == "bot-llm-stopped":
+            self._due = not self._answered  # without a text, it has called a tool
+            return [ReplyText(" ")]  # what follows is another reply
+        self._due, self._answered = True, False
+        return [ReplyDue()]
 
     def _stopped(self) -> list[Incoming]:
         """Take that the bot has ended its speech.
@@ -104,7 +114,8 @@ class RtviReader:
         that stops while the person speaks has dropped what it had not sent.
         """
         interrupted = self._user_speaks and not (self.flush_told or self._tells_interruptions)
-        return [Flush(guessed=True), ReplyDone()] if interrupted else [ReplyDone()]
+        done: list[Incoming] = [] if self._due else [ReplyDone(whole=self._answered)]
+        return [Flush(guessed=True), *done] if interrupted else done
 
     def _read_data(self, kind: str, data: dict[str, Any]) -> list[Incoming]:
         if kind in _TRANSCRIPTS:
@@ -124,6 +135,7 @@ class RtviReader:
 
     def _read_reply(self, kind: str, data: dict[str, Any]) -> list[Incoming]:
         if kind != "bot-output":
+            self._answered = True
             return [ReplyText(data.get("text", ""))] if self._replies.takes(kind) else []
         # It comes again whenever a word of it has been spoken. RTVI 1 does not number it.
         segment = data.get("segment_id")

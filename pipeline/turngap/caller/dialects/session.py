@@ -86,7 +86,13 @@ class Session(Protocol):
 
 
 class PlainSession:
-    """Base of sessions in which the agent has no clock and is told nothing of the loudspeaker."""
+    """Base of sessions in which the agent has no clock and is told nothing of the loudspeaker.
+
+    Attributes:
+        tells_flushes: the agent has a word for audio that is to be dropped.
+    """
+
+    tells_flushes = True
 
     def __init__(self) -> None:
         self._waiting: list[Message] = []

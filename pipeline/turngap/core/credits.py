@@ -1,0 +1,187 @@
+"""Which of the agent's speech is the reply to a turn, and what the rest of it is."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from turngap.core.budget import LABEL_ERROR_MS
+from turngap.core.clock import ms_to_ns
+from turngap.core.events import UserSpeech
+from turngap.core.replies import HeardSpeech, Stretch
+
+# Agents pause up to about 400 ms between their sentences: while an interrupted reply dies away,
+# speech that follows the last of it sooner is still it, and a silence this long parts a reply.
+PAUSE_MS = 500.0
+# Nobody answers what they have heard this little of.
+EARLY_MS = 300.0
+# What still comes in so short a time after a flush, and lasts so long at most, was on its way.
+LEFTOVER_MS, LEFTOVER_LENGTH_MS = 100.0, 250.0
+# A sound of assent is shorter, and is over well before the person is.
+BACKCHANNEL_MS, BACKCHANNEL_ENDS_MS = 700.0, 100.0
+# An agent drops a false start this soon after it began.
+FALSE_START_MS = 500.0
+# A hold phrase ("one moment, please") is shorter.
+HOLD_PHRASE_MS = 1500.0
+
+
+@dataclass(frozen=True, slots=True)
+class Credits:
+    """What the agent's speech in the time of one turn is to this turn.
+
+    Attributes:
+        old: the end of the reply before it, over which the person began.
+        early: other speech that cannot answer this turn, or is owed to another.
+        backchannels: sounds of assent ("mm-hm") while the person spoke.
+        false_starts: what the agent dropped as soon as it had begun, and replaced.
+        reply: the rest.
+        dropped: the last of the reply may be a false start that is yet to be replaced.
+    """
+
+    old: tuple[Stretch, ...] = ()
+    early: tuple[Stretch, ...] = ()
+    backchannels: tuple[Stretch, ...] = ()
+    false_starts: tuple[Stretch, ...] = ()
+    reply: tuple[Stretch, ...] = ()
+    dropped: bool = False
+
+    def parts(self, speech: UserSpeech) -> list[Stretch]:
+        """Return what was said after the person, in parts with a silence between them."""
+        found: list[Stretch] = []
+        for one in self.reply:
+            if one.start_ns < earliest_ns(speech):
+                continue
+            end_ns = found[-1].end_ns if found else None
+            if end_ns is not None and one.start_ns - end_ns < ms_to_ns(PAUSE_MS):
+                found[-1] = replace(found[-1], end_ns=one.end_ns)
+            else:
+                found.append(one)
+        return found
+
+    def answer(self, speech: UserSpeech) -> Stretch | None:
+        """Return the first part that is no hold phrase; None if there is none yet.
+
+        A short part is one only if another follows.
+        """
+        parts = self.parts(speech)
+        for part in parts[:-1]:
+            if not is_short(part):
+                return part
+        return parts[-1] if parts else None
+
+
+def earliest_ns(speech: UserSpeech) -> int:
+    """Return from when on an onset is no cut-in."""
+    return speech.end_ns - ms_to_ns(LABEL_ERROR_MS)
+
+
+def is_short(part: Stretch, most_ms: float = HOLD_PHRASE_MS) -> bool:
+    """Return whether it has ended, and was no longer than a hold phrase is."""
+    return part.end_ns is not None and part.end_ns - part.start_ns < ms_to_ns(most_ms)
+
+
+def credits_of(
+    speech: UserSpeech,
+    heard: HeardSpeech,
+    upto: float,
+    *,
+    hums: Sequence[int] = (),
+    decided: Sequence[int] = (),
+    first: bool = False,
+    owed: bool = False,
+) -> Credits:
+    """Say what each stretch of the agent's speech from a turn's beginning up to `upto` is.
+
+    `hums`: when the person said "mm-hm". `decided`: when the agent took the turn to be over; what
+    it says after that answers it. `first`: no turn was before it. `owed`: an earlier turn's answer
+    was not heard, so what comes before the person's end is it.
+    """
+    stretches = _stretches(heard, speech.start_ns, upto)
+    old = _old(speech, heard, stretches)
+    early_ns = speech.start_ns + (0 if first else ms_to_ns(EARLY_MS))
+    if owed:
+        early_ns = max(early_ns, earliest_ns(speech))
+    early: list[Stretch] = []
+    backchannels: list[Stretch] = []
+    false_starts: list[Stretch] = []
+    rest = stretches[len(old) :]
+    dropped = False
+    while rest:
+        one = rest[0]
+        flushed_ns = heard.flush_of(one)
+        dropped = (
+            flushed_ns is not None
+            and one.start_ns >= earliest_ns(speech)
+            and flushed_ns - one.start_ns < ms_to_ns(FALSE_START_MS)
+            and not any_in(hums, one.start_ns - ms_to_ns(FALSE_START_MS), flushed_ns)
+        )
+        answers = any_in(decided, speech.start_ns, one.start_ns)
+        if one.start_ns < early_ns and not answers:
+            early.append(one)
+        elif (
+            flushed_ns is None
+            and is_short(one, BACKCHANNEL_MS)
+            and (one.end_ns or 0) <= speech.end_ns - ms_to_ns(BACKCHANNEL_ENDS_MS)
+            and not answers
+        ):
+            backchannels.append(one)
+        elif dropped and len(rest) > 1:
+            false_starts.append(one)
+        else:
+            break
+        rest = rest[1:]
+    return Credits(
+        tuple(old),
+        tuple(early),
+        tuple(backchannels),
+        tuple(false_starts),
+        tuple(rest),
+        dropped and len(rest) == 1,
+    )
+
+
+def _stretches(heard: HeardSpeech, since_ns: int, upto: float) -> list[Stretch]:
+    """Return the stretches of that time, each with what was on its way when it was flushed."""
+    found: list[Stretch] = []
+    for one in heard.stretches():
+        if one.start_ns >= upto:
+            break
+        if one.end_ns is not None and one.end_ns <= since_ns:
+            continue
+        flushed_ns = heard.flush_of(found[-1]) if found else None
+        if (
+            flushed_ns is not None
+            and one.start_ns - flushed_ns < ms_to_ns(LEFTOVER_MS)
+            and is_short(one, LEFTOVER_LENGTH_MS)
+            and heard.flush_of(one) is None
+        ):
+            found[-1] = replace(found[-1], end_ns=one.end_ns)
+        else:
+            found.append(one)
+    return found
+
+
+def _old(speech: UserSpeech, heard: HeardSpeech, stretches: Sequence[Stretch]) -> list[Stretch]:
+    """Return the audio that was there when the person began, and what goes on from it.
+
+    A flush parts it from what follows.
+    """
+    flushed_ns = heard.flushed_after(speech.start_ns - 1)
+    quiet_since = speech.start_ns if speech.over_reply else None
+    old: list[Stretch] = []
+    for one in stretches:
+        was_there = min(one.start_ns, one.received_ns) < speech.start_ns
+        goes_on = (
+            quiet_since is not None
+            and one.start_ns - quiet_since < ms_to_ns(PAUSE_MS)
+            and (flushed_ns is None or one.start_ns < flushed_ns)
+        )
+        if not was_there and not goes_on:
+            break
+        old.append(one)
+        quiet_since = one.start_ns if one.end_ns is None else one.end_ns
+    return old
+
+
+def any_in(instants: Sequence[int], since_ns: int, until_ns: int) -> bool:
+    """Return whether one of the sorted instants lies there."""
+    return bisect_right(instants, until_ns) > bisect_left(instants, since_ns)

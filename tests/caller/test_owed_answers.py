@@ -1,0 +1,121 @@
+"""Whose answer is it? Agents as they are, in virtual time (what is right is in each test)."""
+
+import pytest
+from timed_agents import Says, TimedAgent, hear, turn
+
+from turngap.caller.conversation import Patience
+from turngap.scenario.model import When
+
+TOOL = (Says(300, 600), Says(2200))  # "one moment", and the answer
+WITH_WORDS = (
+    Says(300, 600, first=("bot-llm-started", "llm-function-call-started", "bot-llm-stopped")),
+    Says(2200, first=("bot-llm-started", "bot-llm-text", "bot-llm-stopped")),
+)
+
+
+@pytest.mark.parametrize("rtvi", [False, True])
+@pytest.mark.parametrize("said", [TOOL, WITH_WORDS])
+def test_a_hold_phrase_is_the_first_word_and_no_answer(said: tuple[Says, ...], rtvi: bool) -> None:
+    heard = hear(TimedAgent([said], rtvi=rtvi), [turn(600), turn(600), turn(600)])
+    assert heard.outcomes == ["answered"] * 3
+    assert heard.gaps_ms == [300] * 3
+    assert heard.first_answers_ms == [2200] * 3
+
+
+@pytest.mark.parametrize(
+    ("said", "gap_ms", "answer_ms", "hole_ms"),
+    [
+        ((Says(300, 400), Says(3500)), 300, 3500, 2800),
+        ((Says(400, 800), Says(4900)), 400, 4900, 3700),
+        ((Says(400, 2000), Says(3500, 1500)), 400, 400, 1100),
+        ((Says(400, 400), Says(1700, 400), Says(3400)), 400, 3400, 900),
+    ],
+)
+def test_an_answer_in_parts_is_of_one_turn_and_its_holes_are_told(
+    said: tuple[Says, ...], gap_ms: int, answer_ms: int, hole_ms: int
+) -> None:
+    later = (Says(2000, 800),)
+    heard = hear(TimedAgent([said, later]), [turn(), turn()])
+    assert heard.gaps_ms == [gap_ms, 2000]
+    assert heard.first_answers_ms == [answer_ms, 2000]
+    assert heard.turns[0].holes[0][1] == pytest.approx(hole_ms * 1e6, abs=1e6)
+    assert heard.turns[1].holes == ()
+
+
+def test_audio_that_runs_out_for_a_moment_is_a_hole() -> None:
+    heard = hear(TimedAgent([(Says(400, 500), Says(1100, 500))]), [turn()])
+    ((at_ns, length_ns),) = heard.turns[0].holes
+    assert (at_ns / 1e6, length_ns / 1e6) == pytest.approx((500, 200), abs=1)
+    assert heard.first_answers_ms == [400]
+
+
+def test_what_a_slow_agent_says_is_never_the_next_turns_answer() -> None:
+    cues = [turn(), turn(300), turn(300), turn(300)]
+    heard = hear(TimedAgent([(Says(7600),)]), cues)
+    assert heard.outcomes == ["no_reply"] * 4
+    assert heard.first_answers_ms == [7600] * 4
+    why = "; the answer came 7,600 ms after the person's end"
+    assert all((p.turn.why_no_gap or "").endswith(why) for p in heard.turns)
+    patient = hear(TimedAgent([(Says(7600),)]), cues, Patience(no_reply_ms=9000))
+    assert (patient.gaps_ms, patient.outcomes) == ([7600] * 4, ["late"] * 4)
+
+
+def test_what_may_be_owed_to_a_turn_that_was_given_up_is_noted() -> None:
+    heard = hear(TimedAgent([(Says(14_000),)]), [turn(), turn(300), turn(300)])
+    assert heard.outcomes[0] == "no_reply"
+    later = [p.turn for p in heard.turns[1:]]
+    assert all(t.ambiguous for t in later if t.outcome in ("answered", "late"))
+    assert any(t.ambiguous for t in later)
+
+
+def test_a_false_start_is_no_reply() -> None:
+    said = (Says(150, flushed_ms=200), Says(1500))
+    heard = hear(TimedAgent([said, (Says(150, flushed_ms=200), Says(4500))]), [turn(), turn()])
+    assert heard.gaps_ms == [1500, 4500]
+    assert [p.turn.false_starts for p in heard.turns] == [1, 1]
+
+
+def test_a_reply_that_is_broken_off_for_good_stays_the_reply() -> None:
+    heard = hear(TimedAgent([(Says(150, flushed_ms=200),)]), [turn()])
+    assert (heard.gaps_ms, heard.turns[0].turn.false_starts) == ([150], 0)
+
+
+def test_a_sound_of_assent_is_neither_cut_in_nor_reply() -> None:
+    said = (Says(700, 200, from_start=True), Says(500))
+    heard = hear(TimedAgent([said]), [turn(3000), turn(3000)])
+    assert (heard.outcomes, heard.gaps_ms) == (["answered"] * 2, [500, 500])
+    assert [p.turn.backchannels_heard for p in heard.turns] == [1, 1]
+    alone = hear(TimedAgent([said[:1]]), [turn(3000)])
+    assert alone.outcomes == ["no_reply"]
+
+
+@pytest.mark.parametrize(("early_ms", "outcome"), [(40, "answered"), (80, "cut_in")])
+def test_an_onset_within_the_labels_error_is_no_cut_in(early_ms: float, outcome: str) -> None:
+    heard = hear(TimedAgent([(Says(1200 - early_ms, from_start=True),)]), [turn(1200)])
+    assert heard.outcomes == [outcome]
+    assert heard.gaps_ms == [-early_ms]
+
+
+BARGE_IN = When(barge_in_ms=2200)
+
+
+def test_a_reply_that_ends_by_itself_has_not_yielded() -> None:
+    agent = TimedAgent([(Says(400, 2400),), (Says(2000, 1000),)])
+    heard = hear(agent, [turn(600), turn(600, BARGE_IN)])
+    assert [p.turn.yield_ns for p in heard.turns] == [None, None]
+    assert heard.gaps_ms == [400, 2000]
+
+
+def test_what_was_on_its_way_when_it_was_dropped_is_the_old_reply() -> None:
+    agent = TimedAgent([(Says(600, 6000),), (Says(600, 1000),)], yields_ms=60, left_over_ms=60)
+    heard = hear(agent, [turn(600), turn(1500, When(barge_in_ms=1000))])
+    assert (heard.outcomes, heard.gaps_ms) == (["answered", "answered"], [600, 600])
+    assert 60 < (heard.turns[1].turn.yield_ns or 0) / 1e6 < 200
+
+
+def test_words_that_fall_into_the_persons_first_answer_nothing_of_theirs() -> None:
+    """The second part of the reply begins as the person does, and their turn is answered apart."""
+    agent = TimedAgent([(Says(300, 2000), Says(4100, 400)), (Says(700),)])
+    heard = hear(agent, [turn(), turn()])
+    assert (heard.outcomes, heard.gaps_ms) == (["answered", "answered"], [300, 700])
+    assert len(heard.turns[1].turn.ambiguous) == 1

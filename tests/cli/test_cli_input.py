@@ -74,6 +74,7 @@ def test_a_bad_scenario_is_refused_before_anything_is_played(
         (["replay", "--agent", "embeded"], 2, "did you mean embedded?"),
         (["replay", "--llm", "simm"], 2, "did you mean sim?"),
         (["replay", "--llm", "openai,model=x"], 2, "--set llm=openai --set llm.model=x"),
+        (["replay", "README.md"], 2, "README.md is a file and no scenario"),
         (["turns", "--vary", "stt=a,b"], 2, "stt is an engine"),
         (["turns", "--vary", "turn.hold_ms=1"], 2, "1 value for turn.hold_ms"),
         (["replay", "--llm", "nobody"], 2, "no llm backend named 'nobody'"),

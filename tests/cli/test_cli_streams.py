@@ -15,9 +15,11 @@ from fake_agents import NEW, OLD, FakeAgents, stand_in
 from made_records import make_turn
 
 from turngap.caller.endpoint import Endpoint
+from turngap.cli.shared import take_any_encoding
 from turngap.compare.record import COMPARISON_FILE
 from turngap.compare.report import read_comparison
 from turngap.play.target import Target
+from turngap.report.looks import STAGES, UNKNOWN_STAGE
 from turngap.store.documents import find_folder
 
 Capsys = pytest.CaptureFixture[str]
@@ -52,13 +54,14 @@ def test_what_an_encoding_lacks_is_replaced_and_ends_nothing(
     capsys: Capsys,
 ) -> None:
     def shown(*arguments: str | Path) -> str:
-        streams = {name: io.TextIOWrapper(io.BytesIO(), encoding) for name in ("stdout", "stderr")}
+        written = {"stdout": io.BytesIO(), "stderr": io.BytesIO()}
         with monkeypatch.context() as patch:
-            for name, stream in streams.items():
-                patch.setattr(sys, name, stream)
+            for name, raw in written.items():
+                patch.setattr(sys, name, io.TextIOWrapper(raw, encoding, write_through=True))
             assert turngap_here(capsys, *arguments).code == 0
-        assert "\\u" not in streams["stderr"].buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
-        return streams["stdout"].buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+            out, err = (raw.getvalue().decode(encoding) for raw in written.values())
+        assert "\\u" not in err
+        return out
 
     monkeypatch.setattr(agents, "turn", lambda *_: make_turn(reply="九時 µ"))
     out = tmp_path / "runs"
@@ -72,6 +75,13 @@ def test_what_an_encoding_lacks_is_replaced_and_ends_nothing(
     shown("history", "--runs", out)
     shown("dialects")
     assert json.loads(shown("dialects", "--json"))
+
+
+def test_in_ascii_no_two_stages_look_alike() -> None:
+    take_any_encoding()
+    looks = [*STAGES.values(), UNKNOWN_STAGE]
+    shown = {look.pattern.encode("ascii", "turngap") for look in looks}
+    assert len(shown) == len(looks)
 
 
 def test_a_full_disk_behind_stdout_is_an_error_of_its_own() -> None:

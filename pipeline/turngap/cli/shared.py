@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
     from turngap.telemetry.telemetry import Telemetry
 
-# What stands for a glyph that an encoding lacks, as wide as it is; for others it is a `?`.
-_INSTEAD = dict(zip("…·–—−━─│’“”×✗✓→█▇▆▅▄▃▂▁▓▒░", '..-----|\'""xxv>##==--__#=.', strict=True))
+# What stands for a glyph that an encoding lacks: as wide, and another one for each stage of a turn.
+# Where there is none, it is a `?`.
+_GLYPHS = "…·–—−━─╌│┴’“”×✗✓≠±≤∅»→▶▸«◀◂↓╱╲┼▚█▇▆▅▄▃▂▁▓▒░"
+_INSTEAD = dict(zip(_GLYPHS, r"""..------|^'""xxv!+<0>>>><<<v/\+%##==--__@~,""", strict=True))
 
 
 def take_any_encoding() -> None:

@@ -184,6 +184,12 @@ def _named(name: str, known: dict[str, Path], library: Path) -> Path:
         return as_path
     if name in known:
         return known[name]
+    if is_file(as_path):
+        raise InputError(
+            "library.no_scenario",
+            f"{name} is a file and no scenario, which is a {' or '.join(SUFFIXES)} file",
+            hint="write one that names your recordings as `audio`: docs/scenarios.md",
+        )
     where = "the library that ships" if library in _shipped() else str(library)
     raise InputError(
         "library.unknown",

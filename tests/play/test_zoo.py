@@ -30,7 +30,17 @@ READ_RIGHT = {
     "white 50",
     "asks whether you are there",
     "deaf",
-    *("hold 2.2", "hold 4.9", "hold once", "filler 3.5", "too slow", "goodbye", "hangs up early"),
+    *(
+        "hold 2.2",
+        "hold 4.9",
+        "hold once",
+        "hold twice",
+        "filler 1.2",
+        "filler 3.5",
+        "too slow",
+        "goodbye",
+        "hangs up early",
+    ),
     *("false start", "false start 2", "mm-hm", "mm-hm, slow", "overlap 40", "stale frames"),
     *("not interruptible", "stops by itself", "hole", "stutters", "answers twice"),
 }

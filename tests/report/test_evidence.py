@@ -5,7 +5,7 @@ import pytest
 from html_page import Page
 from made_records import make_record, make_run, make_turn
 
-from turngap.core.results import AudioRecord
+from turngap.core.results import AudioRecord, HoleRecord
 from turngap.report.evidence import MOST_TURNS, PLACES, TRACK_PX, evidence
 from turngap.report.run import render
 from turngap.store.runs import Run, read_run
@@ -61,6 +61,19 @@ def test_a_drawing_shows_both_tracks_and_the_gap_on_one_axis(stored) -> None:
     first = next(place for place, height in enumerate(agent) if height)
     assert last * 100 / PLACES == pytest.approx(gap.x, abs=1)
     assert first * 100 / PLACES == pytest.approx(gap.x + gap.width, abs=1)
+
+
+def test_holes_and_the_first_answer_are_where_they_were_heard(stored) -> None:
+    hole = HoleRecord(at_ms=600, ms=300)
+    turn = stored.turns[0].model_copy(update={"holes": (hole,), "first_answer_ms": GAP_MS + 900})
+    (strip,) = evidence(Run(stored.record, (turn,), stored.path), ["turn-1"]).strips
+    assert "first answer at 1298 ms, hole of 300 ms at 998 ms" in strip.chart.spoken
+    (gap,) = [bar for bar in strip.chart.bars if bar.style == "good"]
+    (hatched,) = [bar for bar in strip.chart.bars if bar.style == "unknown"]
+    each = gap.width / GAP_MS
+    assert hatched.x == pytest.approx(gap.x + (GAP_MS + 600) * each, abs=0.01)
+    assert hatched.width == pytest.approx(300 * each, abs=0.01)
+    assert strip.chart.dots[-1].x == pytest.approx(hatched.x + hatched.width, abs=0.01)
 
 
 def test_a_turn_without_its_recording_is_drawn_from_its_instants() -> None:

@@ -176,11 +176,11 @@ def _read_of(turn: Turn | None) -> Truth:
         "outcome": turn.outcome,
         "gap": turn.gap_ms,
         "sound": turn.first_sound_ms,
-        "answer": getattr(turn, "first_answer_ms", None),
+        "answer": turn.first_answer_ms,
         "yield": turn.yield_ms,
-        "holes": len(getattr(turn, "holes", ())),
-        "false_starts": getattr(turn, "false_starts", 0),
-        "backchannels": getattr(turn, "backchannels_heard", 0),
+        "holes": len(turn.holes),
+        "false_starts": turn.false_starts,
+        "backchannels": turn.backchannels_heard,
     }
 
 

@@ -78,7 +78,7 @@ def _reach(turns: Sequence[Turn]) -> tuple[float, float]:
     """Return how much time is drawn before and after the person's end, for most turns whole."""
     gaps = [turn.gap_ms for turn in turns if turn.gap_ms is not None]
     early = -min(gaps, default=0.0) + ROOM_MS / 2
-    last = sorted(_told(turn, "first_answer_ms") or turn.gap_ms or 0.0 for turn in turns) or [0.0]
+    last = sorted(turn.first_answer_ms or turn.gap_ms or 0.0 for turn in turns) or [0.0]
     late = last[math.ceil(SHOWN_WHOLE * len(last)) - 1] + ROOM_MS
     return min(max(early, BEFORE_MS[0]), BEFORE_MS[1]), min(max(late, AFTER_MS[0]), AFTER_MS[1])
 
@@ -130,9 +130,9 @@ def _chart(
     if levels is None and turn.speech_ms is not None:
         bars.append(bar(-turn.speech_ms, 0, TRACK_PX - SPEECH_PX, SPEECH_PX, "listen"))
     bars += [
-        bar(at, at + hole["ms"], speech_px - 1, SPEECH_PX + 2, "unknown")
-        for hole in getattr(turn, "holes", ())
-        if (at := hole["at_ms"]) < after_ms
+        bar(at, at + ms, speech_px - 1, SPEECH_PX + 2, "unknown")
+        for at, ms in _holes(turn)
+        if at < after_ms
     ]
     dots: list[Dot] = []
     if turn.gap_ms is not None:
@@ -141,7 +141,7 @@ def _chart(
         dots.append(Dot(x(turn.gap_ms), middle, style))
     told = {
         "first sound": turn.first_sound_ms,
-        "first answer": _told(turn, "first_answer_ms"),
+        "first answer": turn.first_answer_ms,
     }
     for name, at_ms in told.items():
         if at_ms is not None and at_ms != turn.gap_ms:
@@ -193,22 +193,20 @@ def _speech(turn: Turn, until_ms: float) -> list[tuple[float, float]]:
     return [(a, b) for a, b in found if a < until_ms]
 
 
+def _holes(turn: Turn) -> list[tuple[float, float]]:
+    """Return when the holes in the reply begin, in ms from the person's end, and their lengths."""
+    return [((turn.gap_ms or 0.0) + hole.at_ms, hole.ms) for hole in turn.holes]
+
+
 def _spoken(turn: Turn) -> str:
     told = {
         "first sound": turn.first_sound_ms,
         "first word": turn.gap_ms,
-        "first answer": _told(turn, "first_answer_ms"),
+        "first answer": turn.first_answer_ms,
     }
     instants = [f"{name} at {words.ms(at)} ms" for name, at in told.items() if at is not None]
-    holes = [
-        f"hole of {words.ms(h['ms'])} ms at {words.ms(h['at_ms'])} ms"
-        for h in getattr(turn, "holes", ())
-    ]
+    holes = [f"hole of {words.ms(ms)} ms at {words.ms(at)} ms" for at, ms in _holes(turn)]
     why = turn_words.why_words(turn)
     return ", ".join(
         ("What was heard: " + turn.outcome, *([why] if why else []), *instants, *holes)
     )
-
-
-def _told(turn: Turn, name: str) -> float | None:
-    return getattr(turn, name, None)

@@ -69,7 +69,7 @@ def test_holes_and_the_first_answer_are_where_they_were_heard(stored) -> None:
     (strip,) = evidence(Run(stored.record, (turn,), stored.path), ["turn-1"]).strips
     assert "first answer at 1298 ms, hole of 300 ms at 998 ms" in strip.chart.spoken
     (gap,) = [bar for bar in strip.chart.bars if bar.style == "good"]
-    (hatched,) = [bar for bar in strip.chart.bars if bar.style == "unknown"]
+    (hatched,) = [bar for bar in strip.chart.bars if bar.style == "hole"]
     each = gap.width / GAP_MS
     assert hatched.x == pytest.approx(gap.x + (GAP_MS + 600) * each, abs=0.01)
     assert hatched.width == pytest.approx(300 * each, abs=0.01)

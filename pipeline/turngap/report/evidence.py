@@ -63,7 +63,7 @@ def evidence(run: Run, anchors: Sequence[str]) -> Sheet:
         "Above the person, below the agent as heard, from "
         f"{SOFT_DBFS:g} to {LOUD_DBFS:g} dBFS; 0 is the person's end. The bar between them is the "
         "gap, which ends at the first word; a ring is the first sound before it, a second dot the "
-        "first word of the answer. The line below is what counts as speech, hatched: holes in it."
+        "first word of the answer. The line below is what counts as speech, hollow: holes in it."
     ).replace("-", "\N{MINUS SIGN}")
     if len(drawn) < len(run.turns):
         note += f" The first {len(drawn)} of {words.turns_words(len(run.turns))}."
@@ -119,20 +119,18 @@ def _chart(
     def x(ms: float) -> float:
         return domain.x(ms, budget)
 
-    def bar(from_ms: float, to_ms: float, top: float, height: float, style: str) -> Bar:
+    def bar(from_ms: float, to_ms: float, top: float, height: float, style: str = "") -> Bar:
         left = x(from_ms)
         return Bar(left, top, round(max(x(to_ms) - left, 0.3), 3), height, style)
 
     style = looks.OUTCOME_STYLES[turn.outcome]
     middle = TRACK_PX + GAP_PX / 2
     speech_px = AGENT_PX + TRACK_PX + 1
-    bars = [bar(a, b, speech_px, SPEECH_PX, "") for a, b in _speech(turn, end_ms)]
+    bars = [bar(a, b, speech_px, SPEECH_PX) for a, b in _speech(turn, end_ms)]
     if levels is None and turn.speech_ms is not None:
         bars.append(bar(-turn.speech_ms, 0, TRACK_PX - SPEECH_PX, SPEECH_PX, "listen"))
     bars += [
-        bar(at, at + ms, speech_px - 1, SPEECH_PX + 2, "unknown")
-        for at, ms in _holes(turn)
-        if at < after_ms
+        bar(at, at + ms, speech_px, SPEECH_PX, "hole") for at, ms in _holes(turn) if at < after_ms
     ]
     dots: list[Dot] = []
     if turn.gap_ms is not None:

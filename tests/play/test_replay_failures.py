@@ -75,7 +75,9 @@ def test_an_agent_that_dies_leaves_an_error_and_every_turn_before_it(
     assert outcomes == ["answered", "answered", "error"]
     document = done.document()
     assert document["summary"]["outcomes"] == {"answered": 2, "error": 1}
-    assert "line was lost" in document["failure"]
+    assert (document["summary"]["lost_calls"], document["valid"]) == (1, False)
+    assert document["why_invalid"] == ["1 of 1 calls were lost"]
+    assert "line was lost" in done.err
 
 
 def test_an_agent_that_dies_in_mid_reply_makes_that_turn_an_error(
@@ -86,7 +88,8 @@ def test_an_agent_that_dies_in_mid_reply_makes_that_turn_an_error(
     done = turngap_here(capsys, *QUICK, "--agent", url, "--out", tmp_path)
     assert done.code == 4
     turns = turns_on_disk(only_run(tmp_path))
-    assert [t["outcome"] for t in turns] == ["answered", "error"]
+    assert [t["outcome"] for t in turns] == ["answered", "error", "error"]
+    assert turns[2]["why_no_gap"].startswith("not played: the line was lost")
 
 
 # --- the agent that a replay starts, and the replay itself -------------------------------------

@@ -247,7 +247,7 @@ class Summary:
             neither was asked.
         llm: how fast the LLM was; None where the agent told nothing of it.
         heard: what else was heard of the agent.
-        lost_calls: calls of which the line was lost.
+        calls, lost_calls: how many were played, and of how many the line was lost.
         starved: turns in which the caller was later than its run accepts.
         caller_error_ms: by how much the gap of a turn that was not starved may at most read long
             for what lateness there was; None without such a turn.
@@ -270,6 +270,7 @@ class Summary:
     judged: Verdicts | None
     llm: TokenFigures | None
     heard: Heard
+    calls: int
     lost_calls: int
     starved: int
     caller_error_ms: float | None
@@ -322,6 +323,7 @@ class Summary:
             "judged": self.judged.as_json() if self.judged else None,
             "llm": self.llm.as_json() if self.llm else None,
             **asdict(self.heard),
+            "calls": self.calls,
             "lost_calls": self.lost_calls,
             "starved_turns": self.starved,
             "caller_error_ms": self.caller_error_ms,
@@ -354,6 +356,7 @@ def summarise(turns: Sequence[Turn]) -> Summary:
         judged=other_verdicts(counted, "judged"),
         llm=token_figures(counted),
         heard=heard_of(counted),
+        calls=len({t.call for t in turns}),
         lost_calls=len({t.call for t in turns if t.ended == "line_lost"}),
         starved=sum(t.pacing.starved for t in turns),
         caller_error_ms=max(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn
-from turngap.caller.line import Line
+from turngap.caller.line import HUNG_UP, Line
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S, Clock
 from turngap.core.errors import AgentError
@@ -148,10 +148,12 @@ class _Rehearsal:
                     call.turns.append(turn)
                     if turn.turn.turn == 1:
                         self._begun(conversation, begins_ns)
-        if conversation.failure is None:
+        failure = conversation.failure
+        whole = len(call.turns) == len(scenario.scenario.turns)
+        if failure is None or (failure.kind == HUNG_UP and whole):
             call.over_ns = self._clock.now_ns()
         else:
-            raise conversation.failure
+            raise failure
 
     def _begun(self, conversation: Conversation, begins_ns: int) -> None:
         # Who does not greet now will not later; whoever says how long it may take knows better.

@@ -14,7 +14,7 @@ from turngap.caller.arrival import is_of_this_machine
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn, TurnCue
 from turngap.caller.ear import Heard
 from turngap.caller.endpoint import Endpoint
-from turngap.caller.line import NOT_READY, OPEN_TIMEOUT_S, UNREADY, Line
+from turngap.caller.line import HUNG_UP, NOT_READY, OPEN_TIMEOUT_S, UNREADY, Line
 from turngap.caller.opening import NOT_OPEN
 from turngap.clocks import MonotonicClock, undisturbed
 from turngap.core.budget import STARVED_MS
@@ -152,7 +152,7 @@ class LinePlayer:
         async with AsyncExitStack() as stack:
             line = await self._opened(stack, call, dialled_ns)
             on_open()
-            begins_ns = dialled_ns + round(SETUP_S * NS_PER_S)
+            begins_ns, last = dialled_ns + round(SETUP_S * NS_PER_S), 0
             conversation = Conversation(
                 line,
                 self._cues_at(scenario, line.rate),
@@ -164,10 +164,12 @@ class LinePlayer:
             )
             async with aclosing(conversation.play()) as turns:
                 async for played in turns:
+                    last = played.turn.turn
                     waited_ns = self._waited_ns(conversation, played, begins_ns)
                     yield self._answered(scenario, conversation, played, waited_ns)
-        if conversation.failure is not None:
-            raise MissedCallError("dropped", conversation.failure.message)
+        failure, planned = conversation.failure, len(scenario.scenario.turns)
+        if failure is not None and not (failure.kind == HUNG_UP and last == planned):
+            raise MissedCallError("dropped", failure.message)
 
     async def _opened(self, stack: AsyncExitStack, call: Call, dialled_ns: int) -> Line:
         try:

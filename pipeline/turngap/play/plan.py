@@ -46,6 +46,7 @@ class PlayPlan:
         calibration_turns: loopback turns that measure the instrument first; with 0 there are none,
             and the run says so.
         greeting_ms: how long an agent has to speak first; None: the first line shows.
+        stop_on_error: end with the first call that the agent loses, or ends early.
         label: what the user calls what is played.
         out: the folder in which runs are stored, `./runs` by default.
         settings: what the user asked for, stored with each run.
@@ -59,6 +60,7 @@ class PlayPlan:
     starved_ms: float = STARVED_MS
     calibration_turns: int = 0
     greeting_ms: float | None = None
+    stop_on_error: bool = False
     label: str = ""
     out: Path | None = None
     settings: dict[str, Any] | None = None

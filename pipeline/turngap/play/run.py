@@ -4,6 +4,7 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,21 @@ from turngap import __version__
 from turngap.agent.stack import Chosen
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.endpoint import Endpoint
-from turngap.caller.line import ONE_URL_A_CALL, OTHER_PROTOCOL, Line
+from turngap.caller.line import HUNG_UP, LINE_LOST, ONE_URL_A_CALL, OTHER_PROTOCOL, Line
 from turngap.caller.recording import agent_side, user_side
 from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock
-from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS
+from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS, TurnEnd
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError, TurngapError
-from turngap.core.results import CalibrationRecord, OffsetRecord, Turn, TurnKey, worse_offset
+from turngap.core.results import (
+    AMBIGUOUS,
+    CalibrationRecord,
+    OffsetRecord,
+    Turn,
+    TurnKey,
+    worse_offset,
+)
 from turngap.core.run_record import TOLD_BY_THE_LINE, RunRecord
 from turngap.core.secrets import text_without_secrets
 from turngap.core.stats import n_needed
@@ -27,7 +35,7 @@ from turngap.play.cues import cues_of
 from turngap.play.pieces import next_piece, noted, with_last_piece
 from turngap.play.plan import PlayPlan
 from turngap.play.target import Target
-from turngap.play.turn_record import turn_record
+from turngap.play.turn_record import turn_record, unplayed
 from turngap.scenario.library import LoadedScenario, content_hashes
 from turngap.store.folders import INTERRUPTED, utc_now
 from turngap.store.provenance import git_commit, this_machine
@@ -35,8 +43,15 @@ from turngap.store.runs import Run
 from turngap.store.writer import RunWriter
 from turngap.telemetry.telemetry import Recorder
 
-# A greeting through LLM and TTS was seen to take one to two seconds.
-GREETING_MS = 3000.0
+# A greeting through LLM and TTS was seen to take one to two seconds, and four to five where the
+# agent is cold.
+GREETING_MS = 5000.0
+LATE_GREETING = (
+    "the agent first spoke before the person had ended: if that was a greeting, wait for it longer "
+    "(--greeting-ms)"
+)
+# Above this share of lost calls, of so many at least, a run is not worth going on with.
+MOST_LOST, FEWEST_CALLS = 0.5, 4
 # Above this share of starved turns even p95 rests on turns that the caller itself delayed.
 MAX_STARVED_SHARE = 0.05
 
@@ -77,7 +92,8 @@ class RunInProgress:
             self._opening = next_piece(continues, opening)
             self._writer = RunWriter.reopen(continues.path, self._opening)
         self._offset: OffsetRecord | None = None
-        self._greets: bool | None = None
+        self._greets: bool | None = None  # None: the next call shows
+        self._asked_again = False
         self.calibration: CalibrationRecord | None = None
         self.unwritten: InputError | None = None
         self.turns: list[Turn] = [] if continues is None else list(continues.turns)
@@ -158,8 +174,11 @@ class RunInProgress:
     ) -> None:
         """Play one conversation over a line that is open; `watch` is the `Conversation`'s.
 
+        A call that the agent ends or loses is stored with its other turns as errors.
+
         Raises:
-            AgentError: the line was lost; what was finished before is stored.
+            AgentError: the line was lost, and the run is not to go on for that; what was finished
+                before is stored.
         """
         offset = await line.clock_offset()
         if (worse := worse_offset(self._offset, offset)) != self._offset:
@@ -178,19 +197,69 @@ class RunInProgress:
             phase_ms=phase * 1000 / RATE,
             watch=watch,
         )
+        where, last = (scenario, repeat, phase), 0
         async with aclosing(conversation.play()) as turns:
-            async for played in turns:
-                faults = tuple(conversation.faults)
+            async for found in turns:
+                played = replace(found, notes={**found.notes, **self._notes(conversation, found)})
+                last, faults = played.turn.turn, tuple(conversation.faults)
                 del conversation.faults[: len(faults)]
-                where = (scenario, repeat, phase)
                 before = len(self.turns)
                 await _in_a_thread(self._keep, where, conversation, played, faults)
                 if traced is not None and len(self.turns) > before:
                     traced.turn(self.turns[-1], played.turn.ended_ns)
                 gc.collect(0)
-        self._greets = conversation.greeted or bool(self._greets)
         if conversation.failure is not None:
-            raise conversation.failure
+            await _in_a_thread(self._end_call, where, last, conversation.failure)
+
+    def _notes(self, conversation: Conversation, played: PlayedTurn) -> dict[str, int]:
+        """Note how the call ended, if it did; learn from turn 1 whether the agent greets."""
+        failure, turn = conversation.failure, played.turn
+        notes = {} if failure is None else {failure.message: 1}
+        if conversation.greeted:
+            self._greets = True
+        elif turn.turn == 1 and not self._greets:
+            # It cut in, or greeted late: the next call shows, and only that one.
+            asks = turn.outcome == "cut_in" and not self._asked_again
+            self._greets, self._asked_again = None if asks else False, self._asked_again or asks
+            if asks and self._plan.greeting_ms is None and self.target.choice.is_url:
+                notes[AMBIGUOUS + LATE_GREETING] = 1
+        return notes
+
+    def _end_call(
+        self, where: tuple[LoadedScenario, int, int], last: int, failure: AgentError
+    ) -> None:
+        """Store the turns that a call had left when it ended after turn `last`.
+
+        Raises:
+            AgentError: nothing was heard of the agent in any call, too many calls were lost, or the
+                run is to stop for one.
+        """
+        scenario, repeat, phase = where
+        ended: TurnEnd = "hung_up" if failure.kind == HUNG_UP else "line_lost"
+        left = range(last + 1, len(scenario.scenario.turns) + 1)
+        if ended == "hung_up" and not left:
+            return
+        heard = any(turn.gap_ms is not None for turn in self.turns)
+        if failure.kind not in (HUNG_UP, LINE_LOST) or not heard or self._plan.stop_on_error:
+            raise failure
+        for number in left:
+            record = unplayed(
+                scenario.scenario,
+                number,
+                ended,
+                f"not played: {failure.message}",
+                self._plan.budget_ms,
+                repeat=repeat,
+                phase_ms=phase * 1000 / RATE,
+            )
+            self._store(record)
+        found = summarise(self.turns)
+        if found.calls >= FEWEST_CALLS and found.lost_calls > MOST_LOST * found.calls:
+            raise AgentError(
+                "agent.calls_lost",
+                f"{found.lost_calls} of {found.calls} calls were lost, so no more are played; the "
+                f"last one: {failure.message}",
+            )
 
     def _note_measured(self) -> None:
         """Store what a run that is killed could not tell any more."""
@@ -241,10 +310,7 @@ class RunInProgress:
         self._writer.note(opening)
 
     def _greeting_ms(self) -> float:
-        """Return how long to wait for a greeting, which an agent that is not ours may send.
-
-        A greeting that comes after the first turn has begun would be taken for the answer to it.
-        """
+        """Return how long to wait for a greeting, which an agent that is not ours may send."""
         if self._plan.greeting_ms is not None:
             return self._plan.greeting_ms
         ours = not self.target.choice.is_url
@@ -277,9 +343,14 @@ class RunInProgress:
             budget_ms=self._plan.budget_ms,
             starved_ms=self._plan.starved_ms,
         )
+        self._store(record)
+
+    def _store(self, record: Turn) -> None:
+        if record.key in self._stored:
+            return
         self._writer.append_turn(record)
         self.turns.append(record)
-        self._stored.add(key)
+        self._stored.add(record.key)
         self._on_turn(record)
 
     def finish(self, failure: str | None = None) -> Run:
@@ -341,6 +412,8 @@ def why_invalid(summary: Summary, starved_ms: float = STARVED_MS) -> tuple[str, 
     """List why a run's figures are not valid; empty if they are."""
     if not summary.turns:
         return ("no turn was finished",)
+    if summary.lost_calls > MOST_LOST * summary.calls:
+        return (f"{summary.lost_calls} of {summary.calls} calls were lost",)
     # One turn alone is marked, and moves no median of five or more.
     several = summary.starved > 1 or summary.turns < n_needed(0.5)
     if several and summary.starved / summary.turns > MAX_STARVED_SHARE:

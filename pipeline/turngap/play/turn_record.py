@@ -8,10 +8,11 @@ from typing import Any
 
 from turngap.caller.conversation import PlayedTurn
 from turngap.caller.line import failed_on
-from turngap.core.budget import STARVED_MS
+from turngap.core.budget import STARVED_MS, TurnEnd
 from turngap.core.clock import NS_PER_MS, ns_to_ms
 from turngap.core.events import TurnEnded, UserSpeech
 from turngap.core.results import (
+    AnswerRecord,
     AudioRecord,
     BackchannelRecord,
     HoleRecord,
@@ -56,6 +57,32 @@ def turn_record(
         trace = traceback.format_exc(limit=-8)[-MOST_SENTENCE:]
         bare = replace(played, turn=unfinished(speech, end, why), events=(), notes={trace: 1})
         return _record(scenario, bare, file, starved_ms, about)
+
+
+def unplayed(
+    scenario: Scenario,
+    number: int,
+    ended: TurnEnd,
+    why: str,
+    budget_ms: float | None,
+    *,
+    repeat: int,
+    phase_ms: float,
+) -> Turn:
+    """Build the record of a turn that a call did not come to."""
+    asked = scenario.turns[number - 1]
+    bare = unfinished(UserSpeech(number, 0, 0), TurnEnded(number, 0, ended), why)
+    return Turn(
+        **stored_fields(bare) | {"speech_ms": None, "marks": ()},
+        scenario=scenario.name,
+        repeat=repeat,
+        phase_ms=phase_ms,
+        say=asked.say,
+        budget_ms=budget_ms or asked.expect.budget_ms,
+        pacing=pacing_record((), None),
+        audio=None,
+        answer=AnswerRecord(verdict="not_judged", why="the turn was not played"),
+    )
 
 
 def _record(

@@ -50,7 +50,7 @@ def ambiguous_words(summary: Summary) -> str:
 def lost_words(summary: Summary) -> str:
     """Say how many calls were lost; empty if none was."""
     n = summary.lost_calls
-    return f"{n} {'call' if n == 1 else 'calls'}, whose turns count as errors" if n else ""
+    return f"{n} of {summary.calls} calls, whose other turns count as errors" if n else ""
 
 
 def accepted_words(starved_ms: float, caller_error_ms: float | None) -> str:

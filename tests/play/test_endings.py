@@ -1,0 +1,110 @@
+"""Calls that the agent ends or loses, and greetings: what a whole run makes of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from timed_agents import Says, TimedAgent
+
+from turngap.caller.dialects.pipecat import PipecatSession
+from turngap.core.errors import AgentError
+from turngap.core.results import Turn
+from turngap.play.plan import PlayPlan
+from turngap.play.run import RunInProgress
+from turngap.play.target import AgentChoice, Target
+from turngap.scenario.library import load_scenario, shipped_library
+from turngap.store.runs import Run
+from turngap.testing.memory import line_to
+from turngap.testing.virtual import LoopClock, in_virtual_time
+
+ANSWER = (Says(500),)
+GOODBYE = (Says(500, closes=(300, 1000)),)
+LOST = (Says(500, closes=(-700, None)),)
+
+
+def play(agents: Sequence[TimedAgent], out: Path, **asked: bool) -> tuple[Run, AgentError | None]:
+    """Play a call of three turns to each agent, as one run."""
+    scenario = load_scenario(shipped_library() / "quick-questions.yaml")
+    plan = PlayPlan(scenarios=[scenario], rounds=len(agents), out=out, **asked)
+    target = Target(AgentChoice("ws://memory/agent"), shipped_library(), None)
+    run = RunInProgress(plan, target, "agent")
+
+    async def call(agent: TimedAgent, number: int) -> None:
+        clock = LoopClock()
+        async with line_to(agent, PipecatSession(rtvi=False), clock) as line:
+            await run.play_over(line, clock, scenario, repeat=number, watch=clock)
+
+    failure = None
+    for number, agent in enumerate(agents, start=1):
+        try:
+            in_virtual_time(call(agent, number))
+        except AgentError as e:
+            failure = e
+            break
+    return run.finish(None if failure is None else str(failure)), failure
+
+
+def outcomes(turns: Sequence[Turn]) -> str:
+    letters = {"answered": "a", "error": "E", "no_reply": "n", "cut_in": "c", "late": "l"}
+    return "".join(letters[turn.outcome] for turn in turns)
+
+
+def test_an_agent_that_hangs_up_after_its_last_reply_has_failed_in_nothing(tmp_path: Path) -> None:
+    run, failure = play([TimedAgent([ANSWER, ANSWER, GOODBYE])] * 2, tmp_path)
+    assert (failure, outcomes(run.turns), run.valid) == (None, "aaaaaa", True)
+    last = run.turns[2]
+    assert (last.ended, last.error) == ("hung_up", None)
+    assert "the agent ended the call (1000, goodbye)" in last.notes
+    assert run.summary.lost_calls == 0
+
+
+def test_turns_that_an_agent_hangs_up_before_are_errors(tmp_path: Path) -> None:
+    run, failure = play([TimedAgent([ANSWER, GOODBYE]), TimedAgent([ANSWER])], tmp_path)
+    assert (failure, outcomes(run.turns), run.valid) == (None, "aaEaaa", True)
+    why = "not played: the agent ended the call (1000, goodbye)"
+    assert (run.turns[2].error, run.turns[2].why_no_gap) == (why, why)
+
+
+def test_a_lost_call_is_an_error_and_the_next_is_played(tmp_path: Path) -> None:
+    well, lost = TimedAgent([ANSWER]), TimedAgent([ANSWER, LOST])
+    run, failure = play([well, lost, well], tmp_path)
+    assert (failure, outcomes(run.turns), run.valid) == (None, "aaaaEEaaa", True)
+    assert (run.summary.calls, run.summary.lost_calls) == (3, 1)
+    stopped, failure = play([well, lost, well], tmp_path, stop_on_error=True)
+    assert outcomes(stopped.turns) == "aaaaE"
+    assert failure is not None
+    assert failure.kind == "agent.line_lost"
+
+
+def test_a_run_of_lost_calls_stops(tmp_path: Path) -> None:
+    run, failure = play([TimedAgent([ANSWER, LOST])] * 6, tmp_path)
+    assert outcomes(run.turns) == "aEE" * 4
+    assert failure is not None
+    assert failure.kind == "agent.calls_lost"
+    assert not run.valid
+
+
+def test_an_agent_of_which_nothing_was_heard_ends_the_run(tmp_path: Path) -> None:
+    run, failure = play([TimedAgent([(Says(500, 1, closes=(0, None)),)])] * 2, tmp_path)
+    assert (outcomes(run.turns), run.valid) == ("E", False)
+    assert failure is not None
+
+
+@pytest.mark.parametrize("first_ms", [1300, 3400, 4500, 5400])
+def test_a_late_greeting_spoils_no_later_call(first_ms: float, tmp_path: Path) -> None:
+    calls = [TimedAgent([ANSWER], greets=Says(ms, 1200)) for ms in (first_ms, 1300, 1300)]
+    run, _ = play(calls, tmp_path)
+    assert outcomes(run.turns[3:]) == "aaaaaa"
+    assert {round(t.gap_ms or 0) for t in run.turns[3:]} == {500}
+    greetings = [t.greeting_ms for t in run.turns if t.greeting_ms is not None]
+    if first_ms <= 5000:
+        assert outcomes(run.turns) == "aaaaaaaaa"
+        assert greetings == pytest.approx([first_ms, 1300, 1300], abs=100)
+    else:  # nobody can tell it from a cut-in
+        assert run.turns[0].ambiguous
+
+
+def test_an_agent_that_cuts_in_waits_for_no_greeting_in_each_call(tmp_path: Path) -> None:
+    hasty = TimedAgent([(Says(250, 3000, from_start=True),)])
+    run, _ = play([hasty] * 4, tmp_path)
+    assert [t.ambiguous for t in run.turns if t.turn == 1] == [True, False, False, False]

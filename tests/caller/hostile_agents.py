@@ -20,6 +20,7 @@ from turngap.core.audio import SpeechDetector, SpeechEnd
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
 from turngap.core.frames import message_frame
 from turngap.core.messages import PING
+from turngap.testing.agent import voice
 from turngap.testing.dialects.pipecat import wav_file
 from turngap.testing.memory import End
 
@@ -33,8 +34,7 @@ SILENCE = bytes(2**23)
 
 
 def tone(ms: float, rate: int = RATE) -> bytes:
-    t = np.arange(round(ms * rate / 1000)) / rate
-    return np.rint(np.cos(2 * np.pi * 220 * t) * 8000).astype("<i2").tobytes()
+    return voice(ms, rate).astype("<i2").tobytes()
 
 
 def frame(audio: bytes, rate: int = RATE, channels: int = 1) -> bytes:
@@ -218,10 +218,10 @@ async def dies_midway(bot: Bot) -> None:
 
 
 async def drips(bot: Bot) -> None:
-    await bot.answers([audio_frame(tone(20), RATE)])
+    await bot.answers([audio_frame(tone(60), RATE)])
     for _ in range(5):
         await bot.waits(250)
-        await bot.sends(audio_frame(tone(20), RATE))
+        await bot.sends(audio_frame(tone(60), RATE))
 
 
 async def never_stops(bot: Bot) -> None:
@@ -371,7 +371,7 @@ ALL = [
     Hostile("a WAV header of floats", in_place(audio_frame(FLOAT, RATE)), "error", "float"),
     Hostile("a WAV header at another rate", in_place(audio_frame(WAV, 24_000)), "error", "24000"),
     Hostile("FLAC", in_place(audio_frame(b"fLaC" + tone(200), RATE)), "error", "FLAC"),
-    Hostile("noise", in_place(audio_frame(np.random.default_rng(0).bytes(3200), RATE))),
+    Hostile("noise", in_place(audio_frame(np.random.default_rng(0).bytes(3200), RATE)), "no_reply"),
     Hostile("far more audio than it plays", far_ahead, "error", "ahead of its playing"),
     Hostile("a gigabyte of audio", a_gigabyte, "error", "ahead", failure="MiB of audio", after=""),
     # --- texts ---

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngap.caller.ear import Ear
+from turngap.caller.ear import Ear, Speech
 from turngap.core.audio import Pcm
 from turngap.core.events import AgentSilence, AgentSpeech
 
@@ -18,8 +18,6 @@ RATES = (8_000, 16_000, 22_050, 24_000, 48_000)
 GAP_MS = 60.3
 MS = 1_000_000
 T0 = 5_000 * MS
-
-Event = AgentSpeech | AgentSilence
 
 
 # --- what there is to hear --------------------------------------------------------------------
@@ -141,10 +139,10 @@ def speech(stretch: Stretch) -> list[tuple[float, float, int | None]]:
 # --- the ear, driven --------------------------------------------------------------------------
 
 
-def hear(course: Sequence[Arrival | Flush], ticks: Sequence[int]) -> tuple[Ear, list[Event]]:
+def hear(course: Sequence[Arrival | Flush], ticks: Sequence[int]) -> tuple[Ear, list[Speech]]:
     """Play a course, calling `advance` at every tick besides."""
-    ear = Ear(GAP_MS)
-    events: list[Event] = []
+    ear = Ear(GAP_MS, words=False)
+    events: list[Speech] = []
     steps: list[tuple[int, Arrival | Flush | None]] = [(s.at_ns, s) for s in course]
     steps += [(t, None) for t in ticks]
     for at_ns, step in sorted(steps, key=lambda s: s[0]):
@@ -162,7 +160,7 @@ def hear(course: Sequence[Arrival | Flush], ticks: Sequence[int]) -> tuple[Ear, 
     return ear, events + ear.flush(over_ns + 1_000 * MS)
 
 
-def instant(event: Event) -> int:
+def instant(event: Speech) -> int:
     return event.onset_ns if isinstance(event, AgentSpeech) else event.at_ns
 
 
@@ -349,7 +347,7 @@ def test_audio_still_queued_at_a_change_of_rate_plays_at_its_own() -> None:
 
 def test_whether_it_speaks_is_known_while_it_does() -> None:
     rate = 16_000
-    ear = Ear(GAP_MS)
+    ear = Ear(GAP_MS, words=False)
     ear.receive(T0, np.concatenate((tone(100, rate), zeros(100, rate))), rate)
     said = []
     for ms in (0, 15, 100, 155, 185):
@@ -360,7 +358,7 @@ def test_whether_it_speaks_is_known_while_it_does() -> None:
 
 def test_whether_speech_is_still_to_be_played() -> None:
     rate = 16_000
-    ear = Ear(GAP_MS)
+    ear = Ear(GAP_MS, words=False)
     ear.receive(T0, np.concatenate((noise(40, rate), -tone(20, rate), noise(20, rate))), rate)
     ear.receive(T0, noise(200, rate), rate)
     said = []
@@ -376,9 +374,9 @@ def test_whether_speech_is_still_to_be_played() -> None:
 
 def test_speech_ends_though_nothing_more_arrives() -> None:
     rate = 16_000
-    ear = Ear(GAP_MS)
+    ear = Ear(GAP_MS, words=False)
     ear.receive(T0, tone(100, rate), rate)
-    events: list[Event] = []
+    events: list[Speech] = []
     for ms in range(0, 300, 20):
         events += ear.advance(T0 + ms * MS)
     assert [type(e) for e in events] == [AgentSpeech, AgentSilence]
@@ -388,8 +386,8 @@ def test_a_long_call_in_tiny_chunks_loses_no_place() -> None:
     # More chunks within one pause than any fixed number of them would hold.
     rate = 48_000
     audio = np.concatenate((tone(20, rate), zeros(250, rate), tone(20, rate)))
-    ear = Ear(300.0)
-    events: list[Event] = []
+    ear = Ear(300.0, words=False)
+    events: list[Speech] = []
     for i, sample in enumerate(audio):
         events += ear.receive(T0 + i * 1_000_000_000 // rate, np.array([sample], np.int16), rate)
     events += ear.flush(T0 + 2_000 * MS)
@@ -398,14 +396,14 @@ def test_a_long_call_in_tiny_chunks_loses_no_place() -> None:
 
 
 def test_an_empty_chunk_is_nothing() -> None:
-    ear = Ear(GAP_MS)
+    ear = Ear(GAP_MS, words=False)
     assert ear.receive(T0, zeros(0, 16_000), 16_000) == []
     assert (ear.heard, ear.speaking, ear.speech_ahead) == ([], False, False)
 
 
 def test_a_message_that_arrived_before_the_latest_tick_plays_nothing_twice() -> None:
     """The kernel stamps a message; the ear may have been advanced beyond it before it is read."""
-    ear, pcm = Ear(), tone(20, 8_000)
+    ear, pcm = Ear(words=False), tone(20, 8_000)
     ear.receive(T0, pcm, 8_000)
     ear.advance(T0 + 10 * MS)
     ear.receive(T0 + 8 * MS, pcm, 8_000)

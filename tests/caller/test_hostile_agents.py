@@ -54,8 +54,8 @@ def the_run_can_be_read(folder: Path, hostile: Hostile) -> None:
     assert any(hostile.note in note for note in turn.notes) or not hostile.note
     explained = any(stage.name in AGENT_MARKS for stage in turn.stages)
     if turn.outcome == "answered":
-        # The first sample may be in the reply's second message, 5 ms later.
-        assert turn.gap_ms == pytest.approx(GAP_MS, abs=6)
+        # The first sample may be in the reply's third message, 10 ms later.
+        assert turn.gap_ms == pytest.approx(GAP_MS, abs=11)
         assert explained == hostile.stages
 
 

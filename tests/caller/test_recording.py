@@ -48,7 +48,7 @@ def test_an_onset_lies_at_its_instant_on_both_sides(
 
 def test_what_was_played_in_pieces_is_whole() -> None:
     rate = 24_000
-    ear, pcm = Ear(), tone(300, rate)
+    ear, pcm = Ear(words=False), tone(300, rate)
     for i in range(0, len(pcm), 240):
         ear.receive(T0 + i * 1_000_000_000 // rate, pcm[i : i + 240], rate)
         ear.advance(T0 + i * 1_000_000_000 // rate + 3 * MS)

@@ -13,9 +13,9 @@ from turngap.core.audio import (
     SpeechDetector,
     SpeechEnd,
     SpeechStart,
-    _audible,
     audible_end,
     audible_onset,
+    audible_samples,
     dbfs_to_amplitude,
     rms_dbfs,
     window_samples,
@@ -188,7 +188,7 @@ def known(pcm: Pcm, gap: int) -> Events:
     judged = max(0, len(pcm) - window + 1)
     events: Events = []
     last: int | None = None
-    audible = _audible(pcm, window, THRESHOLD)
+    audible = audible_samples(pcm, window, THRESHOLD)
     for i in [*audible[audible < judged].tolist(), judged]:
         if last is not None and i - last > gap:
             events.append(SpeechEnd(last))

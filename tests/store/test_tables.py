@@ -42,6 +42,7 @@ ODD = [
         turn=9,
         first_sound_ms=160.0,
         onset_spread_ms=4.5,
+        bed_dbfs=-36.5,
         reply='=HYPERLINK("http://x","y")',
         transcript="-5, @ home;\n=1+1",
     ),

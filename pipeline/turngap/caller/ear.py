@@ -6,17 +6,10 @@ from math import ceil
 
 import numpy as np
 
-from turngap.core.audio import (
-    AUDIBLE_DBFS,
-    Pcm,
-    SpeechDetector,
-    SpeechEnd,
-    SpeechStart,
-    dbfs_to_amplitude,
-    window_samples,
-)
+from turngap.caller.words import AnySound, Bed, Found, Sound, Word, WordFinder
+from turngap.core.audio import AUDIBLE_DBFS, Pcm, SpeechEnd, dbfs_to_amplitude
 from turngap.core.clock import ms_to_ns, ns_to_samples, samples_to_ns
-from turngap.core.events import AgentSilence, AgentSpeech
+from turngap.core.events import AgentBed, AgentSilence, AgentSound, AgentSpeech
 
 # Between words of a sentence, speech pauses for up to about 250 ms. A longer silence ends it.
 SPEECH_GAP_MS = 300.0
@@ -25,7 +18,7 @@ SPEECH_GAP_MS = 300.0
 JITTER_MS = 20.0
 _JITTER_NS = ms_to_ns(JITTER_MS)
 
-Speech = AgentSpeech | AgentSilence
+Speech = AgentSpeech | AgentSilence | AgentSound | AgentBed
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +43,13 @@ class _Queued:
     pcm: Pcm
     rate: int
     played: int = 0
-    _loud_to: int | None = None  # once somebody asked: the last sample that may be audible, or -1
+    _loud_to: int = -1  # once somebody asked: the last sample at this level, or -1
+    _dbfs: float | None = None
 
-    @property
-    def loud_ahead(self) -> bool:
-        """Return whether a sample that has not sounded yet may be audible."""
-        if self._loud_to is None:
-            self._loud_to = _last_loud(self.pcm)
+    def is_loud_ahead(self, dbfs: float) -> bool:
+        """Return whether a sample that has not sounded yet reaches this level."""
+        if self._dbfs != dbfs:
+            self._dbfs, self._loud_to = dbfs, _last_loud(self.pcm, dbfs)
         return self._loud_to >= self.played
 
     @property
@@ -91,12 +84,11 @@ class _Anchor:
 class _Detected:
     """Maps what was played at one rate to the detector's stream and back to time."""
 
-    def __init__(self, rate: int, gap_ms: float, last_audible_ns: int) -> None:
+    def __init__(self, rate: int, gap_ms: float, last_audible_ns: int, words: bool) -> None:
         self.rate = rate
         self.last_audible_ns = last_audible_ns
-        self.detector = SpeechDetector(rate, gap_ms=gap_ms)
-        # More silence changes nothing: speech has ended in it, and no window reaches across.
-        self.longest_silence = round(rate * gap_ms / 1000) + 2 * window_samples(rate)
+        make = WordFinder if words else AnySound
+        self.detector = make(rate, gap_ms=gap_ms)
         self._fed = 0
         self._anchors: deque[_Anchor] = deque()
 
@@ -105,23 +97,40 @@ class _Detected:
         self._fed += len(pcm)
         found = self.detector.feed(pcm)
         events = [self._in_time(e) for e in found] if found else []
-        # Whatever the detector reports next lies within a gap and a window of here.
-        settled = self._fed - self.longest_silence
+        settled = self.detector.settled
         while len(self._anchors) > 1 and self._anchors[1].sample <= settled:
             self._anchors.popleft()
         return events
 
+    def go_on(self) -> list[Speech]:
+        return [self._in_time(e) for e in self.detector.feed(np.empty(0, dtype=np.int16))]
+
     def cut(self) -> list[Speech]:
         return [self._in_time(e) for e in self.detector.cut()]
 
-    def _in_time(self, event: SpeechStart | SpeechEnd) -> Speech:
-        anchor = next(a for a in reversed(self._anchors) if a.sample <= event.sample)
-        at_ns = anchor.start_ns + samples_to_ns(event.sample - anchor.sample, self.rate)
-        if isinstance(event, SpeechEnd):
-            self.last_audible_ns = at_ns
-            return AgentSilence(at_ns)
-        lead_since_ns = max(anchor.unbroken_since_ns, self.last_audible_ns)
-        return AgentSpeech(at_ns, anchor.received_ns, at_ns - lead_since_ns)
+    def _in_time(self, event: Found) -> Speech:
+        anchor = self._anchor(event.sample)
+        at_ns = self._at(event.sample)
+        match event:
+            case SpeechEnd():
+                self.last_audible_ns = at_ns
+                return AgentSilence(at_ns)
+            case Sound(_, dbfs):
+                return AgentSound(at_ns, dbfs)
+            case Bed(_, dbfs):
+                return AgentBed(at_ns, dbfs)
+            case Word(_, spread, instead_of):
+                lead_ns = at_ns - max(anchor.unbroken_since_ns, self.last_audible_ns)
+                before_ns = None if instead_of is None else self._at(instead_of)
+                spread_ns = None if spread is None else samples_to_ns(spread, self.rate)
+                return AgentSpeech(at_ns, anchor.received_ns, lead_ns, spread_ns, before_ns)
+
+    def _anchor(self, sample: int) -> _Anchor:
+        return next(a for a in reversed(self._anchors) if a.sample <= sample)
+
+    def _at(self, sample: int) -> int:
+        anchor = self._anchor(sample)
+        return anchor.start_ns + samples_to_ns(sample - anchor.sample, self.rate)
 
 
 class Ear:
@@ -132,8 +141,9 @@ class Ear:
     never heard. Every onset is exact to a sample, however late `advance` is called.
     """
 
-    def __init__(self, speech_gap_ms: float = SPEECH_GAP_MS) -> None:
+    def __init__(self, speech_gap_ms: float = SPEECH_GAP_MS, *, words: bool = True) -> None:
         self._gap_ms = speech_gap_ms
+        self._words = words
         self._queue: deque[_Queued] = deque()
         self._queue_end_ns = 0
         self._waiting_bytes = 0
@@ -150,11 +160,14 @@ class Ear:
 
     @property
     def speech_ahead(self) -> bool:
-        """Return whether audio that has arrived but not been played may be audible.
+        """Return whether speech may follow: in audio not played yet, or in sound not judged yet.
 
         An agent may send silence or noise without end, so mere audio ahead means nothing.
         """
-        return any(chunk.loud_ahead for chunk in self._queue)
+        track = self._track
+        dbfs = track.detector.audible_dbfs if track else AUDIBLE_DBFS
+        unsure = track is not None and track.detector.unsure
+        return unsure or any(chunk.is_loud_ahead(dbfs) for chunk in self._queue)
 
     @property
     def ends_ns(self) -> int:
@@ -201,6 +214,8 @@ class Ear:
             self._drop(0)
             if self._silence_left:
                 events += self._silence_until(now_ns)
+            elif self._track is not None and self._track.detector.behind:
+                events += self._track.go_on()
         return events
 
     def lose(self, samples: int) -> None:
@@ -233,12 +248,12 @@ class Ear:
         if self._track is None or self._track.rate != chunk.rate:
             events += self._cut()
             last_audible_ns = self._track.last_audible_ns if self._track else 0
-            self._track = _Detected(chunk.rate, self._gap_ms, last_audible_ns)
+            self._track = _Detected(chunk.rate, self._gap_ms, last_audible_ns, self._words)
         if at_ns - self._audio_to_ns > _JITTER_NS:
             self._unbroken_since_ns = at_ns
         self.heard.append(Heard(at_ns, pcm, chunk.rate))
         self._audio_to_ns = self._fed_to_ns = at_ns + samples_to_ns(len(pcm), chunk.rate)
-        self._silence_left = self._track.longest_silence
+        self._silence_left = self._track.detector.longest_silence
         return events + self._track.feed(pcm, at_ns, chunk.received_ns, self._unbroken_since_ns)
 
     def _silence_until(self, until_ns: int) -> list[Speech]:
@@ -263,9 +278,9 @@ class Ear:
         return self._track.cut() if self._track else []
 
 
-def _last_loud(pcm: Pcm) -> int:
-    """Return the last sample that may be audible; -1 if none is."""
-    level = ceil(dbfs_to_amplitude(AUDIBLE_DBFS))
+def _last_loud(pcm: Pcm, dbfs: float) -> int:
+    """Return the last sample that reaches a level; -1 if none does."""
+    level = ceil(dbfs_to_amplitude(dbfs))
     loud = ((pcm >= level) | (pcm <= -level))[::-1]
     from_the_end = int(loud.argmax())  # it stops at the first one
     return len(pcm) - 1 - from_the_end if loud[from_the_end] else -1

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from turngap.caller import said
-from turngap.caller.ear import Ear
+from turngap.caller.ear import Ear, Speech
 from turngap.caller.intake import MOST_NOTES, Intake
 from turngap.caller.line import failed_on
 from turngap.core.clock import Clock
@@ -16,7 +16,6 @@ from turngap.core.events import (
     AgentMarks,
     AgentSilence,
     AgentSilent,
-    AgentSound,
     AgentSpeech,
     AgentText,
     EndpointTold,
@@ -237,7 +236,7 @@ class Listener:
         about = (told.counts, told.why, told.error, told.calls, now_ns)
         self.feed(AgentMarks(told.agent_turn, placed, dict(told.marks), *about))
 
-    def _feed_all(self, events: Sequence[AgentSpeech | AgentSilence | AgentSound]) -> None:
+    def _feed_all(self, events: Sequence[Speech]) -> None:
         for event in events:
             if isinstance(event, AgentSilence):
                 self.silent_since_ns = event.at_ns

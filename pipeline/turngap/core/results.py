@@ -153,7 +153,8 @@ class Turn(Document):
     caller from measuring the turn. `notes` say what else was odd about what the agent sent, such as
     values that were left out, and how often.
     `first_sound_ms` is the gap to the agent's first sound, speech or not; `onset_spread_ms` is how
-    far apart three levels place its first word.
+    far apart three levels place its first word; `bed_dbfs` is the level of what it plays while
+    nobody speaks, where that is audible.
     `first_answer_ms` is the gap to the first word that is no hold phrase, also of an answer that
     came too late to have a gap. `holes` are the reply's silences of over 150 ms in which no audio
     came, and any of 500 ms. `false_starts` counts what the agent broke off at once and replaced,
@@ -199,6 +200,7 @@ class Turn(Document):
     yield_ms: float | None
     first_sound_ms: float | None = None
     onset_spread_ms: float | None = None
+    bed_dbfs: float | None = None
     backchannels: Annotated[tuple[BackchannelRecord, ...], Pack()] = ()
     marks: Annotated[tuple[MarkRecord, ...], Pack()]
     agent_turns: Annotated[tuple[tuple[MarkRecord, ...], ...], Pack()] = ()

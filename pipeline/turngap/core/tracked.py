@@ -33,6 +33,7 @@ class TrackedTurn:
         first_sound_ns: the first sound of the agent after the person's end, speech or not; from the
             person's start on if it cut in.
         onset_spread_ns: how far apart three levels place the onset.
+        bed_dbfs: the level of what the agent plays while nobody speaks, where that is audible.
     """
 
     turn: int
@@ -61,6 +62,7 @@ class TrackedTurn:
     ended_ns: int
     first_sound_ns: int | None = None
     onset_spread_ns: int | None = None
+    bed_dbfs: float | None = None
 
 
 def unfinished(speech: UserSpeech, end: TurnEnded, why: str) -> TrackedTurn:

@@ -8,6 +8,7 @@ from turngap.core.budget import TurnEnd, outcome_of
 from turngap.core.clock import ns_to_ms
 from turngap.core.credits import Credits, any_in, credits_of, is_short
 from turngap.core.events import (
+    AgentBed,
     AgentFault,
     AgentMarks,
     AgentSilence,
@@ -63,6 +64,7 @@ class TurnTracker:
         self._heard = HeardSpeech()
         # These lists are in the order of their instants.
         self._sounds: list[AgentSound] = []
+        self._beds: list[AgentBed] = []
         self._transcripts: list[UserTranscript] = []
         self._texts: list[AgentText] = []
         self._agent_turns: dict[int, AgentMarks] = {}
@@ -115,6 +117,8 @@ class TurnTracker:
             case UserBackchannel(at_ns):
                 insort(self._hums, at_ns)
                 self._known.clear()
+            case AgentBed():
+                insort(self._beds, event, key=lambda e: e.at_ns)
             case AgentMarks():
                 self._merge(event)
             case AgentFault() | AgentSilent():
@@ -251,6 +255,7 @@ class TurnTracker:
             ended_ns=end.at_ns,
             first_sound_ns=self._first_sound(speech, end, reply),
             onset_spread_ns=reply.spread_ns if reply else None,
+            bed_dbfs=self._bed(end.at_ns),
         )
 
     def _ambiguous(
@@ -281,6 +286,11 @@ class TurnTracker:
     def _sounds_in(self, speech: UserSpeech, end: TurnEnded, since_ns: int) -> list[AgentSound]:
         upto = min(self._next_start(speech), end.at_ns)
         return [s for s in self._sounds if since_ns <= s.at_ns < upto]
+
+    def _bed(self, at_ns: float) -> float | None:
+        """Return the level of the sound that went on at that time, where it was audible."""
+        before = [bed for bed in self._beds if bed.at_ns <= at_ns]
+        return before[-1].dbfs if before else None
 
     def _first_sound(self, speech: UserSpeech, end: TurnEnded, reply: Stretch | None) -> int | None:
         cut_in = reply is not None and reply.start_ns < speech.end_ns
@@ -313,15 +323,12 @@ class TurnTracker:
         why = _WHY_NO_GAP[end.reason]
         if answer_ns is not None:
             why += f"; the answer came {ns_to_ms(answer_ns):,.0f} ms after the person's end"
-        if (
-            told is None
-            and answer_ns is None
-            and (sounds := self._sounds_in(speech, end, speech.end_ns))
-        ):
+        elif told is None and (bed_dbfs := self._bed(upto)) is not None:
+            told = f"the agent is never silent ({bed_dbfs:.0f} dBFS), and no speech rose above that"
+        elif told is None and (sounds := self._sounds_in(speech, end, speech.end_ns)):
             loudest = max(sounds, key=lambda s: s.dbfs)
             at_ms = ns_to_ms(loudest.at_ns - speech.end_ns)
-            bed = ", which went on" if loudest.bed else ""
-            told = f"sound that is no speech came at {at_ms:.0f} ms ({loudest.dbfs:.0f} dBFS{bed})"
+            told = f"sound that is no speech came at {at_ms:.0f} ms ({loudest.dbfs:.0f} dBFS)"
         return why if told is None else f"{why}: {told}"
 
     def _agent_turns_in(self, speech: UserSpeech) -> tuple[AgentMarks, ...]:

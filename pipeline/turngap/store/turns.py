@@ -44,6 +44,7 @@ def stored_fields(turn: TrackedTurn) -> dict[str, Any]:
             None if turn.first_sound_ns is None else turn.first_sound_ns - turn.user_end_ns
         ),
         "onset_spread_ms": _ms(turn.onset_spread_ns),
+        "bed_dbfs": turn.bed_dbfs,
         "marks": _marks(turn),
         "agent_turns": tuple(_reported(reported) for reported in turn.agent_turns),
         "counts": _counts(turn),

@@ -1,0 +1,618 @@
+"""Where words begin and end in what an agent plays, among clicks, breaths, hum and ambience.
+
+Sound is split by its level; a speech detector says which of it is speech, and runs only where that
+is not known; the sound around its windows places the first word to the sample. What is found does
+not depend on how the stream is cut into pieces.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from turngap.caller.speech import RATE, WINDOW, Silero
+from turngap.core.audio import (
+    AUDIBLE_DBFS,
+    FULL_SCALE,
+    Pcm,
+    SpeechDetector,
+    SpeechEnd,
+    SpeechStart,
+    audible_samples,
+    dbfs_to_amplitude,
+    is_loud,
+    rms_dbfs,
+    window_samples,
+)
+
+# The detector is asked about sound from here on. Voices 20 dB softer than most reach it, and noise
+# of -55 dBFS does not.
+CANDIDATE_DBFS = -48.0
+
+# The loudest 10 ms of a steady bed lie about 2 dB over most of them, its peaks 12 dB over its RMS.
+OVER_BED_DB = 7.0
+PEAKS_DB = 13.0
+
+# Sound that goes on for this long without speech is a bed. Silero needs up to 210 ms for a voice.
+BED_MS = 500.0
+# A bed is over after so many windows of 10 ms that lie this much below it.
+FALLEN_WINDOWS = 3
+FALLEN_DB = 6.0
+
+# Silero's probabilities: two windows over the first, or one over the second.
+LIKELY = 0.5
+SURE = 0.9
+
+# What may belong to a word before the window that the detector takes for speech: this much, over
+# holes as long as the closure of a stop; but no click, and no breath.
+BACK_MS = 250.0
+HOLE_MS = 80.0
+CLICK_MS = 25.0
+CLICK_HOLE_MS = 15.0
+BREATH_MS = 120.0
+
+# How much of the sound before that shows what goes on under the word.
+UNDER_MS = 150.0
+
+# Without rumble the onset is taken from the sound as it is, unless the two differ by more.
+AGREE_MS = 5.0
+RUMBLE_HZ = 100.0
+# How long the filter rings.
+CONTEXT_MS = 60.0
+
+# A voice is audible down to this far below its loud parts; no voice of a usual level gets another
+# threshold by it.
+BELOW_VOICE_DB = 22.0
+FAINTEST_DBFS = -60.0
+LEVEL_MS = 300.0
+
+# In speech, the detector is asked again after a pause of this length, and where there is none.
+PAUSE_MS = 150.0
+ASK_AGAIN_MS = 1000.0
+ANSWER_MS = 260.0
+
+# Nothing is looked for below such peaks: speech lies 10 dB and more below its own.
+CREST_DB = 6.0
+
+# What is kept of the stream.
+KEPT_MS = 1600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """Speech began at stream position `sample`, or at `instead_of` as was said before.
+
+    `spread` is how far apart three levels place it, in samples.
+    """
+
+    sample: int
+    spread: int | None = None
+    instead_of: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """Sound without speech began at stream position `sample`; `dbfs` of its loudest 10 ms."""
+
+    sample: int
+    dbfs: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bed:
+    """From stream position `sample` on, sound of this level goes on; None: no more."""
+
+    sample: int
+    dbfs: float | None
+
+
+Found = Word | SpeechEnd | Sound | Bed
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """Sound from `start` on that may be speech, and the detector's windows over it."""
+
+    start: int
+    first: int  # where the windows begin
+    window: int = 1  # the next to be judged; the first one is room
+    heard: int = -1  # the last one that the detector heard
+    chances: list[float] = field(default_factory=list[float])
+
+
+@dataclass(slots=True)
+class _Speech:
+    """Speech that goes on: what its onset was taken from."""
+
+    onset: int
+    at: int  # where the detector was sure
+    since: int  # nothing before belongs to it
+    audible_dbfs: float
+    settled: bool = False
+    asked: int = 0
+    silent_since: int | None = None
+
+
+class AnySound:
+    """Takes every audible sound for speech, as of an agent that answers in beeps."""
+
+    def __init__(self, rate: int, *, gap_ms: float) -> None:
+        self.rate = rate
+        self.audible_dbfs = AUDIBLE_DBFS
+        self.behind = self.unsure = False
+        self.longest_silence = round(rate * gap_ms / 1000) + 2 * window_samples(rate)
+        self._fed = 0
+        self._sounds = SpeechDetector(rate, gap_ms=gap_ms)
+
+    @property
+    def speaking(self) -> bool:
+        return self._sounds.speaking
+
+    @property
+    def settled(self) -> int:
+        return self._fed - self.longest_silence
+
+    def feed(self, pcm: Pcm) -> list[Found]:
+        self._fed += len(pcm)
+        return _as_words(self._sounds.feed(pcm))
+
+    def cut(self) -> list[Found]:
+        return _as_words(self._sounds.cut())
+
+
+def _as_words(events: list[SpeechStart | SpeechEnd]) -> list[Found]:
+    return [Word(e.sample) if isinstance(e, SpeechStart) else e for e in events]
+
+
+class WordFinder:
+    """Finds words, other sound and the bed in a stream of one rate that arrives in pieces."""
+
+    def __init__(self, rate: int, *, gap_ms: float) -> None:
+        self.rate = rate
+        self.bed_dbfs: float | None = None
+        self._judge = Silero()
+        self._gap = self._samples(gap_ms)
+        self._hop = window_samples(rate)
+        self._inbox: deque[Pcm] = deque()
+        self._waiting = 0
+        self._past: deque[Pcm] = deque()
+        self._past_at = 0
+        self._upto = 0  # what was taken from the inbox
+        self._ended = 0  # of the speech before
+        self._fallen: list[float] = []
+        self._candidate: _Candidate | None = None
+        self._speech: _Speech | None = None
+        self._sounds: SpeechDetector | None = None  # while nothing is loud, none is needed
+        self._sounds_at = 0
+        self._level = CANDIDATE_DBFS
+
+    @property
+    def speaking(self) -> bool:
+        return self._speech is not None
+
+    @property
+    def unsure(self) -> bool:
+        """Return whether sound that was played may turn out to be speech."""
+        return self._candidate is not None
+
+    @property
+    def behind(self) -> bool:
+        """Return whether there is more to find in what has arrived."""
+        return self._candidate is not None or self._waiting >= self._hop
+
+    @property
+    def audible_dbfs(self) -> float:
+        """Return the level of a sample that may be speech."""
+        return max(AUDIBLE_DBFS, self._bed + PEAKS_DB)
+
+    @property
+    def longest_silence(self) -> int:
+        """Return how much silence may change what is found."""
+        return max(self._gap, self._samples(BED_MS)) + 4 * self._hop
+
+    @property
+    def settled(self) -> int:
+        """Return the stream position before which nothing more can be found."""
+        return self._past_at
+
+    def feed(self, pcm: Pcm) -> list[Found]:
+        """Take the stream's next samples; ask the detector about one window at most."""
+        self._inbox.append(pcm)
+        self._waiting += len(pcm)
+        return self._go_on(1)
+
+    def cut(self) -> list[Found]:
+        """End any speech here, because the stream was cut. Positions continue to count."""
+        found = self._go_on(inf)
+        if self._waiting:
+            found += self._hear(self._take(self._waiting))
+        while (candidate := self._candidate) and self._window(candidate)[0] < self._upto:
+            self._ask(candidate)
+            found += self._decide(candidate)
+        if self._sounds is not None:
+            found += self._on_sounds(self._sounds.cut())
+        if self._candidate is not None:
+            found += self._reject(self._candidate)
+        if self._speech is not None:
+            found += self._end(self._speech)
+        self._past.clear()
+        self._past_at = self._ended = self._upto
+        return found
+
+    # --- the course of the stream -----------------------------------------------------------------
+
+    def _go_on(self, windows: float) -> list[Found]:
+        """Take what has arrived; every step ends at a place that the stream alone decides."""
+        found: list[Found] = []
+        while True:
+            candidate = self._candidate
+            if candidate and self._window(candidate)[1] <= self._upto:
+                if windows <= 0:
+                    break
+                windows -= self._ask(candidate)
+                found += self._decide(candidate)
+                continue
+            step = self._step()
+            if self._waiting < step:
+                break
+            found += self._hear(self._take(step))
+            found += self._look_after()
+        return found
+
+    def _step(self) -> int:
+        """Return how much to take at once: much where nothing can happen."""
+        speech = self._speech
+        if speech is not None and speech.silent_since is not None:
+            left = self._over(speech.silent_since) - self._upto
+            return min(self._hop, left) if left > 0 else self._hop
+        whole = len(self._inbox[0]) // self._hop if self._inbox else 0
+        if whole < 2 or self._sounds or self.bed_dbfs is not None or self._is_loud(self._inbox[0]):
+            return self._hop
+        return whole * self._hop
+
+    def _hear(self, pcm: Pcm) -> list[Found]:
+        """Search the latest samples for sound, if there can be any."""
+        if self._sounds is None:
+            if not self._is_loud(pcm):
+                return []
+            before = min(self._hop, self._upto - len(pcm))
+            sounds = self._listen(self._upto - len(pcm) - before)
+            pcm = self._slice(self._sounds_at, self._upto)
+        else:
+            sounds = self._sounds
+        found = self._on_sounds(sounds.feed(pcm))
+        if not (self._candidate or self._speech or sounds.speaking or self._is_loud(pcm)):
+            self._sounds = None
+        return found
+
+    def _is_loud(self, pcm: Pcm) -> bool:
+        return is_loud(pcm, dbfs_to_amplitude(self._level + CREST_DB))
+
+    def _take(self, samples: int) -> Pcm:
+        """Take samples out of the inbox, and keep them as the past."""
+        taken: list[Pcm] = []
+        left = samples
+        while left > 0:
+            piece = self._inbox.popleft()
+            if len(piece) > left:
+                self._inbox.appendleft(piece[left:])
+                piece = piece[:left]
+            taken.append(piece)
+            left -= len(piece)
+        self._waiting -= samples
+        self._upto += samples
+        pcm = taken[0] if len(taken) == 1 else np.concatenate([np.empty(0, np.int16), *taken])
+        self._past.append(pcm)
+        keep_from = self._upto - self._samples(KEPT_MS)
+        while self._past_at + len(self._past[0]) <= keep_from:
+            self._past_at += len(self._past.popleft())
+        return pcm
+
+    def _slice(self, first: int, last: int) -> Pcm:
+        """Return the samples from stream position `first` to `last`, zeros where there are none."""
+        pieces: list[Pcm] = []
+        at = self._upto
+        for piece in reversed(self._past):
+            at -= len(piece)
+            if at < last:
+                pieces.append(piece[max(0, first - at) : last - at])
+            if at <= first:
+                break
+        pcm = np.concatenate([np.empty(0, np.int16), *reversed(pieces)])
+        missing = max(0, at - first), max(0, last - max(first, self._upto))
+        return np.pad(pcm, missing) if any(missing) else pcm
+
+    # --- sound ------------------------------------------------------------------------------------
+
+    @property
+    def _bed(self) -> float:
+        return -inf if self.bed_dbfs is None else self.bed_dbfs
+
+    def _samples(self, ms: float) -> int:
+        return round(self.rate * ms / 1000)
+
+    def _rest(self) -> None:
+        """Listen for what is loud enough for a candidate."""
+        self._sounds = None
+        self._level = max(CANDIDATE_DBFS, self._bed + OVER_BED_DB)
+
+    def _listen(self, since: int) -> SpeechDetector:
+        """Search for sound from a stream position on."""
+        gap_ms = HOLE_MS if self._speech is None else PAUSE_MS
+        gap_ms = min(gap_ms, self._gap * 1000 / self.rate)
+        self._sounds_at = since
+        self._sounds = SpeechDetector(self.rate, gap_ms=gap_ms, dbfs=self._level)
+        return self._sounds
+
+    def _on_sounds(self, events: list[SpeechStart | SpeechEnd]) -> list[Found]:
+        found: list[Found] = []
+        for event in events:
+            at = self._sounds_at + event.sample
+            if isinstance(event, SpeechStart):
+                if self._candidate is None and (
+                    self._speech is None or self._speech.silent_since is not None
+                ):
+                    self._candidate = self._new_candidate(at)
+            elif self._candidate is not None:
+                found += self._reject(self._candidate)
+                if self._speech is not None and self._speech.silent_since is None:
+                    self._speech.silent_since = at
+            elif self._speech is not None:
+                self._speech.silent_since = at
+        return found
+
+    def _new_candidate(self, start: int) -> _Candidate:
+        return _Candidate(start, start - self._window_samples(1))
+
+    def _look_after(self) -> list[Found]:
+        """See to what only time brings about: the end of speech, its level, the end of a bed."""
+        if (speech := self._speech) is None:
+            if self._candidate is None and self.bed_dbfs is not None:
+                return self._watch_bed(self.bed_dbfs)
+            return []
+        found: list[Found] = []
+        if not speech.settled and self._upto - speech.onset >= self._samples(LEVEL_MS):
+            found += self._settle(speech)
+        if self._candidate is not None:
+            return found
+        if speech.silent_since is None:
+            if self._upto - speech.asked >= self._samples(ASK_AGAIN_MS):
+                self._candidate = self._new_candidate(self._upto)
+        elif self._upto >= self._over(speech.silent_since):
+            found += self._end(speech)
+        return found
+
+    def _watch_bed(self, bed_dbfs: float) -> list[Found]:
+        level = rms_dbfs(self._slice(self._upto - self._hop, self._upto))
+        self._fallen = [*self._fallen, level] if level < bed_dbfs - FALLEN_DB else []
+        if len(self._fallen) < FALLEN_WINDOWS:
+            return []
+        lower = max(self._fallen)
+        return self._set_bed(lower if lower > FAINTEST_DBFS else None)
+
+    def _set_bed(self, dbfs: float | None) -> list[Found]:
+        before, self.bed_dbfs = self.bed_dbfs, dbfs
+        self._fallen = []
+        if self._speech is None:
+            self._rest()
+        audible = [b is not None and b >= AUDIBLE_DBFS for b in (before, dbfs)]
+        if not any(audible):
+            return []
+        return [Bed(self._upto, dbfs if audible[1] else None)]
+
+    def _over(self, silent_since: int) -> int:
+        """Return where it is known that speech has ended, if nothing more is audible."""
+        return silent_since + self._gap + self._hop
+
+    # --- speech -----------------------------------------------------------------------------------
+
+    def _window_samples(self, number: int) -> int:
+        return round(number * WINDOW * self.rate / RATE)
+
+    def _window(self, candidate: _Candidate, before: int = 0) -> tuple[int, int]:
+        """Return where a candidate's next window lies, or one before it."""
+        first = candidate.first + self._window_samples(candidate.window - before)
+        return first, first + self._window_samples(1)
+
+    def _ask(self, candidate: _Candidate) -> int:
+        """Judge the next window of a candidate; return how often the detector was asked."""
+        pcm = self._slice(*self._window(candidate))
+        asked = 0
+        chance = 0.0
+        loud = np.flatnonzero(np.abs(pcm.astype(np.int32)) >= dbfs_to_amplitude(self._level))
+        going_on = bool(candidate.chances) and candidate.chances[-1] > LIKELY
+        if going_on or (len(loud) and loud[-1] - loud[0] >= self._samples(CLICK_MS)):
+            if candidate.heard < candidate.window - 1:
+                self._judge.reset()
+                self._judge.probability(self._slice(*self._window(candidate, 1)), self.rate)
+                asked += 1
+            chance = self._judge.probability(pcm, self.rate)
+            candidate.heard = candidate.window
+            asked += 1
+        candidate.chances.append(chance)
+        candidate.window += 1
+        return asked
+
+    def _decide(self, candidate: _Candidate) -> list[Found]:
+        last, before = candidate.chances[-1], [0.0, *candidate.chances][-2]
+        if self._speech is not None:
+            if last > LIKELY:
+                self._speech.silent_since = None
+                self._speech.asked = self._upto
+                self._leave()
+            elif self._upto - candidate.start >= self._samples(ANSWER_MS):
+                return self._turned_into_bed(self._speech)
+            return []
+        if last >= SURE or (last > LIKELY and before > LIKELY):
+            return self._begin(candidate, self._window(candidate, 1 + (before > LIKELY))[0])
+        if self._upto - candidate.start >= self._samples(BED_MS):
+            return self._becomes_bed(candidate)
+        return []
+
+    def _leave(self) -> None:
+        self._candidate = None
+        self._judge.reset()
+
+    def _reject(self, candidate: _Candidate) -> list[Found]:
+        """Take the candidate for sound without speech."""
+        self._leave()
+        return [] if self._speech else self._sound(candidate.start, self._upto)
+
+    def _sound(self, first: int, last: int) -> list[Found]:
+        """Report sound that is audible in a part of the stream, if any is."""
+        pcm = self._slice(first, last)
+        audible = audible_samples(pcm, self._hop, dbfs_to_amplitude(max(AUDIBLE_DBFS, self._bed)))
+        if not len(audible):
+            return []
+        return [Sound(first + int(audible[0]), float(_levels(pcm, self._hop).max()))]
+
+    def _becomes_bed(self, candidate: _Candidate) -> list[Found]:
+        level = _loud_part(self._slice(candidate.start, self._upto), self._hop, 0.75)
+        self._leave()
+        return self._sound(candidate.start, self._upto) + self._set_bed(level)
+
+    def _begin(self, candidate: _Candidate, at: int) -> list[Found]:
+        """Begin speech, of which the detector is sure from `at` on."""
+        self._leave()
+        since = self._ended
+        onset, spread, level = self._place(at, since, AUDIBLE_DBFS)
+        self._speech = _Speech(onset, at, since, level, asked=self._upto)
+        found = self._sound(candidate.start, onset) if candidate.start < onset else []
+        return [*found, Word(onset, spread), *self._hear_again(onset, level)]
+
+    def _hear_again(self, since: int, dbfs: float) -> list[Found]:
+        self._level = dbfs
+        return self._on_sounds(self._listen(since).feed(self._slice(since, self._upto)))
+
+    def _settle(self, speech: _Speech) -> list[Found]:
+        """Place the onset of a soft voice by its own level, once that is known."""
+        speech.settled = True
+        loud = _loud_part(self._slice(speech.onset, self._upto), self._hop, 0.9)
+        level = max(FAINTEST_DBFS, loud - BELOW_VOICE_DB)
+        if level >= AUDIBLE_DBFS:
+            return []
+        before = speech.onset
+        speech.onset, spread, speech.audible_dbfs = self._place(speech.at, speech.since, level)
+        speech.silent_since = None
+        found = self._hear_again(speech.onset, speech.audible_dbfs)
+        if speech.onset == before:
+            return found
+        return [Word(speech.onset, spread, instead_of=before), *found]
+
+    def _end(self, speech: _Speech) -> list[Found]:
+        ended = self._upto if speech.silent_since is None else speech.silent_since
+        return self._end_at(speech, ended)
+
+    def _end_at(self, speech: _Speech, ended: int) -> list[Found]:
+        self._speech = None
+        self._ended = ended + 1
+        self._rest()
+        return [SpeechEnd(ended)]
+
+    def _turned_into_bed(self, speech: _Speech) -> list[Found]:
+        """End speech that other sound followed without a pause."""
+        self._leave()
+        pcm = self._slice(self._upto - self._samples(ANSWER_MS), self._upto)
+        level = _loud_part(pcm, self._hop, 0.75)
+        first = max(speech.asked, speech.onset)
+        above = dbfs_to_amplitude(max(speech.audible_dbfs, level + OVER_BED_DB))
+        audible = audible_samples(self._slice(first, self._upto), self._hop, above)
+        ended = first + (int(audible[-1]) if len(audible) else 0)
+        if speech.silent_since is not None:
+            ended = speech.silent_since
+        self._speech = None
+        self._ended = ended + 1
+        return [SpeechEnd(ended), *self._set_bed(level)]
+
+    # --- the onset --------------------------------------------------------------------------------
+
+    def _place(self, at: int, since: int, dbfs: float) -> tuple[int, int, float]:
+        """Place the first word that leads into `at`; return its spread and the level used, too.
+
+        Nothing before `since` belongs to it. The level is `dbfs`, or 7 dB over what lies under it.
+        """
+        back = max(at - self._samples(BACK_MS), since)
+        quiet = max(back - self._samples(UNDER_MS), since)
+        first = quiet - self._samples(CONTEXT_MS)
+        raw = self._slice(first, self._upto)
+        flat = _without_rumble(raw, self.rate)
+        sounds = (flat, raw)
+        upto = at + self._window_samples(1) - first
+
+        def onset(level: float, noise: float) -> int | None:
+            limits = dbfs_to_amplitude(level), dbfs_to_amplitude(max(level, noise + PEAKS_DB))
+            found = [
+                self._lead_in(audible_samples(pcm, self._hop, *limits), back - first, upto)
+                for pcm in sounds
+            ]
+            if found[0] is None or found[1] is None:
+                return found[0]
+            return found[abs(found[0] - found[1]) <= self._samples(AGREE_MS)]
+
+        # Sound that goes on is under the word; if it reaches farther back than any word does, the
+        # word is what rises above it.
+        for part, lull in ((0.2, quiet), (0.75, back)):
+            noise = -inf
+            if back - quiet >= 3 * self._hop:
+                before = _loud_part(flat[quiet - first : back - first], self._hop, part)
+                noise = min(before, _lull(flat[lull - first : at - first], self._hop))
+            level = max(dbfs, noise + OVER_BED_DB)
+            placed = onset(level, noise)
+            if placed is None or placed > back - first + self._hop:
+                break
+        if placed is None:
+            return at, self._samples(BACK_MS), level
+        others = [onset(level + db, noise) for db in (-6, 6)]
+        places = [placed, *(o for o in others if o is not None)]
+        return first + placed, max(places) - min(places), level
+
+    def _lead_in(self, audible: NDArray[np.intp], back: int, upto: int) -> int | None:
+        """Return the first of the audible samples that belong to the word at `upto`."""
+        audible = audible[audible >= back]
+        if not len(audible):
+            return None
+        breaks = np.flatnonzero(np.diff(audible) > self._hop)
+        firsts = audible[np.concatenate(([0], breaks + 1))]
+        lasts = audible[np.concatenate((breaks, [len(audible) - 1]))]
+        run = max(0, int(np.searchsorted(firsts, upto)) - 1)
+        while run > 0:
+            hole = int(firsts[run] - lasts[run - 1])
+            length = int(lasts[run - 1] - firsts[run - 1])
+            if hole > self._samples(HOLE_MS):
+                break
+            if hole > self._samples(CLICK_HOLE_MS) and not (
+                self._samples(CLICK_MS) <= length <= self._samples(BREATH_MS)
+            ):
+                break
+            run -= 1
+        return int(firsts[run])
+
+
+def _levels(pcm: Pcm, hop: int) -> NDArray[np.float64]:
+    """Return the level of every 10 ms in dBFS; the rest of them where there are fewer."""
+    whole = pcm[: len(pcm) // hop * hop] if len(pcm) >= hop else pcm
+    frames = whole.astype(np.float64).reshape(-1, min(hop, max(1, len(whole))))
+    power = np.einsum("ij,ij->i", frames, frames) / frames.shape[1] / FULL_SCALE**2
+    return 10 * np.log10(np.maximum(power, 1e-12)) if len(power) else np.array([-120.0])
+
+
+def _loud_part(pcm: Pcm, hop: int, quantile: float) -> float:
+    return float(np.quantile(_levels(pcm, hop), quantile))
+
+
+def _lull(pcm: Pcm, hop: int) -> float:
+    """Return the level of the quietest 30 ms."""
+    levels = _levels(pcm, hop)
+    return float(sliding_window_view(levels, min(3, len(levels))).max(axis=1).min())
+
+
+def _without_rumble(pcm: Pcm, rate: int) -> Pcm:
+    """Take offset, hum and rumble out of sound: a Butterworth filter of the fourth order."""
+    size = 1 << (len(pcm) - 1).bit_length()
+    s = 1j * np.fft.rfftfreq(size, 1 / rate) / RUMBLE_HZ
+    response = s**4 / ((s**2 + 0.7654 * s + 1) * (s**2 + 1.8478 * s + 1))
+    flat = np.fft.irfft(np.fft.rfft(pcm, size) * response, size)[: len(pcm)]
+    return np.rint(np.clip(flat, -32768, 32767)).astype(np.int16)

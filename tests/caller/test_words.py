@@ -1,0 +1,152 @@
+"""What the ear takes for a word, among the sounds that agents make besides."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from turngap.caller.words import Bed, Found, Sound, Word, WordFinder
+from turngap.core.audio import Pcm, SpeechEnd
+from turngap.testing.agent import voice
+
+RATE = 16_000
+
+
+def quiet(ms: float) -> Pcm:
+    return np.zeros(round(ms * RATE / 1000), np.int16)
+
+
+def noise(ms: float, dbfs: float) -> Pcm:
+    draws = np.random.default_rng(7).standard_normal(round(ms * RATE / 1000))
+    return (draws * 32768 * 10 ** (dbfs / 20)).astype(np.int16)
+
+
+def hum(ms: float, dbfs: float, hz: float = 50.0) -> Pcm:
+    t = np.arange(round(ms * RATE / 1000)) / RATE
+    return (np.sin(2 * np.pi * hz * t) * 2**0.5 * 32768 * 10 ** (dbfs / 20)).astype(np.int16)
+
+
+def level(ms: float, value: int) -> Pcm:
+    return np.full(round(ms * RATE / 1000), value, np.int16)
+
+
+def after(*sounds: Pcm) -> Pcm:
+    return np.concatenate(sounds)
+
+
+def clicks(ms: float, every_ms: float, long_ms: float, dbfs: float) -> Pcm:
+    pcm = quiet(ms)
+    for at in np.arange(100, ms - long_ms, every_ms):
+        first = round(at * RATE / 1000)
+        click = noise(long_ms, dbfs)
+        pcm[first : first + len(click)] = click
+    return pcm
+
+
+def hear(pcm: Pcm, sizes: tuple[int, ...] = (320,)) -> list[Found]:
+    """Feed a stream in pieces of these sizes, in turn, and half a second of silence."""
+    finder, found, at = WordFinder(RATE, gap_ms=300), list[Found](), 0
+    pcm = after(pcm, quiet(700))
+    while at < len(pcm):
+        size = sizes[0]
+        sizes = (*sizes[1:], size)
+        found += finder.feed(pcm[at : at + size])
+        at += size
+    while finder.behind:
+        found += finder.feed(pcm[:0])
+    return found + finder.cut()
+
+
+def words_ms(found: list[Found]) -> list[float]:
+    replaced = {e.instead_of for e in found if isinstance(e, Word)}
+    words = [e.sample for e in found if isinstance(e, Word) and e.sample not in replaced]
+    return [sample * 1000 / RATE for sample in words]
+
+
+VOICE = voice(900, RATE)
+LONG = 1500 + 900 + 600
+
+
+def over(bed: Pcm, at_ms: float = 1500) -> Pcm:
+    return bed + after(quiet(at_ms), VOICE, quiet(LONG - at_ms - 900))
+
+
+CASES = {
+    "silence": (after(quiet(1500), VOICE), 1500),
+    **{f"a bed of {db} dBFS": (over(noise(LONG, db)), 1500) for db in (-47, -42, -41, -35, -30)},
+    "clicks": (over(clicks(LONG, 555, 15, -28)), 1500),
+    "typing": (after(quiet(150), clicks(2350, 140, 20, -25), VOICE), 2500),
+    "a header": (after(quiet(300), noise(2.75, -10), quiet(300), VOICE), 602.75),
+    "a pop": (after(quiet(300), noise(40, -15), quiet(260), VOICE), 600),
+    "zeros in µ-law": (after(quiet(300), level(300, -32124), VOICE), 600),
+    "an offset before": (after(quiet(300), level(600, 340), VOICE + np.int16(340)), 900),
+    "an offset throughout": (after(quiet(1500), VOICE, quiet(500)) + np.int16(600), 1500),
+    "hum before": (after(quiet(300), hum(600, -37), VOICE), 900),
+    "hum throughout": (over(hum(LONG, -37)), 1500),
+    "a breath": (after(quiet(500), noise(350, -36), quiet(30), VOICE), 880),
+    "a beep": (after(quiet(200), hum(600, -18, 880), quiet(60), VOICE), 860),
+    "music": (
+        after(quiet(200), hum(1500, -30, 440) + hum(1500, -32, 660), quiet(100), VOICE),
+        1800,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_first_word_is_found_to_the_sample(name: str) -> None:
+    pcm, word_ms = CASES[name]
+    assert words_ms(hear(pcm)) == [pytest.approx(word_ms, abs=0.3)]
+
+
+@pytest.mark.parametrize("rate", [8_000, 22_050, 24_000, 48_000])
+def test_the_first_word_is_found_at_every_rate(rate: int) -> None:
+    pcm = after(np.zeros(rate // 2, np.int16), voice(400, rate), np.zeros(rate, np.int16))
+    finder = WordFinder(rate, gap_ms=300)
+    found = [e for i in range(0, len(pcm), rate // 50) for e in finder.feed(pcm[i:][: rate // 50])]
+    end = rate // 2 + round(rate * 0.4) - 1
+    assert found == [Word(rate // 2, 0), SpeechEnd(end)]
+
+
+@pytest.mark.parametrize("db", [-10, -14, -18])
+def test_a_softer_voice_begins_at_the_same_instant(db: int) -> None:
+    swell = np.minimum(np.arange(len(VOICE)) / (0.15 * RATE), 1) ** 3
+    loud, soft = (
+        after(quiet(400), (VOICE * swell * g).astype(np.int16)) for g in (1, 10 ** (db / 20))
+    )
+    (first,), (second,) = words_ms(hear(loud)), words_ms(hear(soft))
+    assert second == pytest.approx(first, abs=9)  # the next pulse of its glottis
+
+
+def test_other_sound_is_reported_with_its_level() -> None:
+    found = hear(after(quiet(200), noise(30, -20), quiet(300), noise(700, -35), quiet(100)))
+    first, second, bed, over = found
+    assert isinstance(first, Sound)
+    assert isinstance(second, Sound)
+    assert [round(e.sample * 1000 / RATE) for e in (first, second)] == [200, 530]
+    assert (first.dbfs, second.dbfs) == (pytest.approx(-20, abs=2), pytest.approx(-35, abs=2))
+    assert isinstance(bed, Bed)
+    assert bed.dbfs == pytest.approx(-35, abs=1)
+    assert isinstance(over, Bed)
+    assert over.dbfs is None
+
+
+def test_ambience_that_begins_in_speech_is_not_speech() -> None:
+    ambience = after(quiet(700), noise(2300, -35))
+    found = hear(ambience + after(quiet(300), VOICE, quiet(1800)))
+    (end,) = (e.sample * 1000 / RATE for e in found if isinstance(e, SpeechEnd))
+    assert words_ms(found) == [300]
+    assert end == pytest.approx(1200, abs=20)
+
+
+def test_how_the_stream_is_cut_changes_nothing() -> None:
+    pcm = after(*(CASES[n][0] for n in ("a header", "a breath", "clicks", "a bed of -35 dBFS")))
+    whole = hear(pcm)
+    assert len(words_ms(whole)) == 4
+    for sizes in ((160,), (161, 3), (1000, 7), (512, 80, 4000)):
+        assert hear(pcm, sizes) == whole
+
+
+def test_events_are_in_order() -> None:
+    for pcm, _ in CASES.values():
+        edges = [e for e in hear(pcm) if isinstance(e, Word | SpeechEnd)]
+        assert all(a.sample < b.sample for a, b in pairwise(edges) if type(a) is not type(b))

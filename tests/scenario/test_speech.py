@@ -1,5 +1,7 @@
 """Where speech is found in a recording, and what is said about the finding."""
 
+import re
+
 import numpy as np
 import pytest
 import scipy.ndimage
@@ -101,8 +103,22 @@ def test_a_thump_is_not_speech(peak: float) -> None:
 def test_a_murmur_in_the_background_is_not_speech() -> None:
     pcm, _, end_ms = spoken(after_ms=3000)
     murmur = louder(spoken(before_ms=20, after_ms=50).pcm, -26)
-    bounds = found(mixed(pcm, murmur, end_ms + 700)).bounds
-    assert abs(bounds.end_ms - end_ms) <= 30
+    speech = found(mixed(pcm, murmur, end_ms + 700))
+    assert abs(speech.bounds.end_ms - end_ms) <= 30
+    # It may have been the person: where it was is said.
+    (text,) = [str(warning) for warning in speech.warnings if warning.kind == "left_out"]
+    from_ms, to_ms = map(int, re.findall(r"\d+", text))
+    assert end_ms + 600 < from_ms < end_ms + 900 < to_ms < end_ms + 2500
+
+
+@pytest.mark.parametrize("db", [-6, -12, -15, -18])
+@pytest.mark.parametrize("pause_ms", [400, 1500])
+def test_a_soft_word_after_a_long_pause_is_speech(db: float, pause_ms: float) -> None:
+    pcm, start_ms, end_ms = spoken(after_ms=pause_ms + 1500)
+    word = spoken().pcm[round(start_ms * RATE / 1000) :][: RATE * 200 // 1000]
+    speech = found(mixed(pcm, louder(word, db), end_ms + pause_ms))
+    assert abs(speech.bounds.end_ms - (end_ms + pause_ms + 200)) <= 100
+    assert len(speech.pauses) == 1
 
 
 def test_a_pause_within_the_turn_is_named() -> None:

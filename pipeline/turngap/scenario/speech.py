@@ -48,11 +48,15 @@ INWARDS_MS = 150
 OUTWARDS_MS = 100
 GAP_MS = 30
 
-# The first or last stretch of speech is dropped if it never comes this near to the voice's level,
-# or, at least 200 ms away from the rest, if it sounds for less time than any word.
-NEAR_DB = 15.0
+# The first or last stretch of speech, at least 200 ms away from the rest, is dropped if it never
+# comes as near to the voice's level as speech does that fades, or if it sounds for less time than
+# any word: a thump, which is within 15 dB of its own peak for half of that.
 APART_MS = 200
 WORD_MS = 100
+THUMP_DB = 15.0
+
+# A level's percentile over speech that its loud parts reach.
+LOUD_PERCENT = 90
 
 # People hear a silence as a pause from about this length on; the closure of a stop is shorter.
 PAUSE_MS = 200.0
@@ -75,7 +79,9 @@ EDGE_MS = 50.0
 # Fewer samples at the limit do not bend the sound enough to matter.
 CLIPPED_SAMPLES = 10
 
-Kind = Literal["readings_disagree", "edge", "low_snr", "no_silence", "clipping", "digital_silence"]
+Kind = Literal[
+    "readings_disagree", "left_out", "edge", "low_snr", "no_silence", "clipping", "digital_silence"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +148,7 @@ def find_speech(pcm: Pcm, rate: int) -> FoundSpeech | None:
     )
     warnings = (
         *_of_bounds(bounds, length_ms),
+        *_of_left_out(sound),
         *_of_noise(sound),
         *_of_samples(pcm, rate),
     )
@@ -161,7 +168,8 @@ class _Sound:
         steps = min(len(probability), levels.shape[1], len(alive))
         self._levels = levels[:, :steps]
         self._alive = alive[:steps]
-        self._quiet = (probability[:steps] < QUIET) & self._alive
+        self._probability = probability[:steps]
+        self._quiet = (self._probability < QUIET) & self._alive
         self._stretches = _runs(probability[:steps] >= SPEECH)
         self._drop_what_is_no_speech()
 
@@ -178,6 +186,15 @@ class _Sound:
     def speech(self) -> list[tuple[int, int]]:
         """Return the stretches of speech, in steps, as Silero times them."""
         return self._stretches
+
+    def left_out(self) -> Iterator[tuple[int, int]]:
+        """Yield what lies before or behind the speech, and could be some: start and end in ms."""
+        first, last = self._stretches[0][0], self._stretches[-1][1]
+        for stretch in _runs(self._probability >= QUIET):
+            apart = max(first - stretch[1], stretch[0] - last)
+            heard = (self._probability[slice(*stretch)] >= SPEECH).any()
+            if apart > 0 and (heard or not self._is_no_speech(stretch, apart=apart)):
+                yield stretch[0] * STEP_MS, stretch[1] * STEP_MS
 
     def end(self, step: int, limit: int) -> _Edge:
         """Return the end of the stretch that Silero ends before `step`; it lies before `limit`."""
@@ -219,14 +236,14 @@ class _Sound:
 
     def _is_no_speech(self, stretch: tuple[int, int], *, apart: int) -> bool:
         levels = self._levels[:, slice(*stretch)]
-        near = self._loud - NEAR_DB
-        if not (levels > near[:, None]).any():
+        loud = np.percentile(levels, LOUD_PERCENT, axis=1)[:, None]
+        if not (loud > self._audible(FADE_DB[0])).any():
             return True
         # Where noise covers its decay, a thump seems long.
-        clear = near > self._noise + ABOVE_NOISE_DB
+        own = levels.max(axis=1) - THUMP_DB
+        clear = own > self._noise + ABOVE_NOISE_DB
         if apart * STEP_MS < APART_MS or not clear.any():
             return False
-        own = np.maximum(self._loud, levels.max(axis=1)) - NEAR_DB
         sounds = (levels > own[:, None])[clear].any(axis=0)
         return int(sounds.sum()) * STEP_MS < WORD_MS
 
@@ -235,7 +252,7 @@ class _Sound:
         if not self._stretches:
             return
         voice = np.concatenate([self._levels[:, slice(*s)] for s in self._stretches], axis=1)
-        self._loud = np.percentile(voice, 90, axis=1)
+        self._loud = np.percentile(voice, LOUD_PERCENT, axis=1)
         if self.knows_noise:
             self._noise = np.median(self._levels[:, self._quiet], axis=1)
         else:
@@ -309,6 +326,12 @@ def _of_bounds(bounds: SpeechBounds, length_ms: float) -> Iterator[Warned]:
         yield Warned("edge", "the speech begins at the file's edge and may be cut off")
     if bounds.end_ms > length_ms - EDGE_MS:
         yield Warned("edge", "the speech ends at the file's edge and may be cut off")
+
+
+def _of_left_out(sound: _Sound) -> Iterator[Warned]:
+    for start_ms, end_ms in sound.left_out():
+        where = f"from {start_ms} to {end_ms} ms"
+        yield Warned("left_out", f"the sound {where} is not taken for speech: listen to it")
 
 
 def _of_noise(sound: _Sound) -> Iterator[Warned]:

@@ -15,6 +15,8 @@ from turngap.core.budget import (
     DEFAULT_BUDGET_MS,
     MAX_STARVED_MS,
     MOST_PLAYED,
+    NO_REPLY_MS,
+    QUIET_MS,
     STARVED_MS,
 )
 from turngap.core.errors import InputError, TurngapError
@@ -51,6 +53,9 @@ async def replay(
     marks: bool = True,
     phase_ms: float = 0.0,
     greeting_ms: float | None = None,
+    stop_on_error: bool = False,
+    no_reply_ms: float = NO_REPLY_MS,
+    quiet_ms: float = QUIET_MS,
     starved_ms: float = STARVED_MS,
     calibration: int = CALIBRATION_TURNS,
     library: str | Path | None = None,
@@ -91,6 +96,10 @@ async def replay(
         marks: whether an agent that turngap starts reports its marks.
         phase_ms: shifts every turn on the agent's 32 ms grid.
         greeting_ms: how long the agent may take to greet; by default the first line shows.
+        stop_on_error: end with the first call that the agent loses or ends early; by default the
+            next one is played.
+        no_reply_ms: how long to wait for a reply, from the person's end.
+        quiet_ms: the silence that ends a reply, unless the agent says when it is over.
         starved_ms: how late the caller may be before a turn counts as starved.
         calibration: known gaps to measure first, about a second each; 0 for none.
         library: the folder of scenarios; by default `./scenarios`, or the one that ships.
@@ -145,6 +154,9 @@ async def replay(
         out=_path(out),
         calibration_turns=calibration,
         greeting_ms=greeting_ms,
+        stop_on_error=stop_on_error,
+        no_reply_ms=no_reply_ms,
+        quiet_ms=quiet_ms,
         starved_ms=starved_ms,
     )
     with exporting(otlp) as telemetry:
@@ -187,6 +199,8 @@ async def check(  # noqa: D417
     tts: str | None = None,
     sets: Names = (),
     seed: int | None = None,
+    no_reply_ms: float = NO_REPLY_MS,
+    quiet_ms: float = QUIET_MS,
     starved_ms: float = STARVED_MS,
     calibration: int = CALIBRATION_TURNS,
     library: str | Path | None = None,
@@ -226,6 +240,7 @@ async def check(  # noqa: D417
         until_decided: plays on while undecided, and begins no further round after `max_minutes`.
         max_minutes: see `until_decided`.
         scenarios, tag, llm, stt, tts, sets, seed, starved_ms: as in `replay`.
+        no_reply_ms, quiet_ms: as in `replay`.
         calibration, library, label, out, otlp, on_turn: as in `replay`.
 
     Returns:
@@ -274,6 +289,8 @@ async def check(  # noqa: D417
         target=target,
         until_decided=until_decided,
         max_minutes=max_minutes,
+        no_reply_ms=no_reply_ms,
+        quiet_ms=quiet_ms,
         starved_ms=starved_ms,
         calibration_turns=calibration,
         label=checked_label(label),
@@ -314,6 +331,8 @@ async def compare(  # noqa: D417
     tts: str | None = None,
     sets: Names = (),
     seed: int | None = None,
+    no_reply_ms: float = NO_REPLY_MS,
+    quiet_ms: float = QUIET_MS,
     starved_ms: float = STARVED_MS,
     library: str | Path | None = None,
     label: str = "",
@@ -334,6 +353,7 @@ async def compare(  # noqa: D417
         phases: how many positions on the agent's 32 ms grid the rounds go through.
         prices: US dollars per million tokens in and out, by a backend's label.
         scenarios, tag, budget_ms, stt, tts, sets, seed, starved_ms: as in `replay`.
+        no_reply_ms, quiet_ms: as in `replay`.
         library, label, out, otlp, on_turn: as in `replay`.
 
     Returns:
@@ -367,6 +387,8 @@ async def compare(  # noqa: D417
         budget_ms=budget_ms,
         label=checked_label(label),
         out=_path(out),
+        no_reply_ms=no_reply_ms,
+        quiet_ms=quiet_ms,
         starved_ms=starved_ms,
     )
     with exporting(otlp) as telemetry:
@@ -409,6 +431,8 @@ async def load(  # noqa: D417
     sets: Names = (),
     seed: int | None = None,
     greeting_ms: float | None = None,
+    no_reply_ms: float = NO_REPLY_MS,
+    quiet_ms: float = QUIET_MS,
     starved_ms: float = STARVED_MS,
     calibration: int = CALIBRATION_TURNS,
     library: str | Path | None = None,
@@ -442,6 +466,7 @@ async def load(  # noqa: D417
         on_now: is told about once a second how it goes on, in another thread.
         agent, start, dialect, headers, scenarios, tag, llm, stt: as in `replay`.
         tts, sets, greeting_ms, starved_ms, calibration, library, label, out, otlp: as in `replay`.
+        no_reply_ms, quiet_ms: as in `replay`.
 
     Returns:
         The load test: its `capacity` (`sessions`, `low`, `why`), its `record` with every step, its
@@ -487,6 +512,8 @@ async def load(  # noqa: D417
         executor=on,
         ray_address=ray_address,
         greeting_ms=greeting_ms,
+        no_reply_ms=no_reply_ms,
+        quiet_ms=quiet_ms,
         starved_ms=starved_ms,
         calibration_turns=calibration,
         label=checked_label(label),

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 from made_calls import BUDGET_MS, scenario_of
 
+from turngap.caller.conversation import Patience
 from turngap.caller.line import Line
 from turngap.load.calls import Played, play_step
 from turngap.load.figures import figures_of
@@ -45,7 +46,7 @@ def first_turns(step: Step, greeted_s: float, grows_ms: float) -> list[LoadTurn]
             opens,
             clock,
             budget_ms=BUDGET_MS,
-            greeting_ms=GREETING_MS,
+            patience=Patience(greeting_ms=GREETING_MS),
             greeted_s=greeted_s,
             watch=clock,
         )

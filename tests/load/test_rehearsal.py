@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from made_calls import ANSWERS, BUDGET_MS, scenario_of
 
+from turngap.caller.conversation import Patience
 from turngap.caller.line import Line
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
@@ -60,7 +61,7 @@ def calls_at_once(script: Script, found: Rehearsed) -> tuple[float, int]:
             lambda _: line_to(script, clock=clock),
             clock,
             budget_ms=BUDGET_MS,
-            greeting_ms=found.greeting_ms,
+            patience=Patience(greeting_ms=found.greeting_ms),
             greeted_s=found.greeted_s,
             watch=clock,
         )

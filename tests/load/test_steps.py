@@ -6,6 +6,7 @@ import resource
 import pytest
 from made_calls import turn_of
 
+from turngap.caller.conversation import Patience
 from turngap.caller.endpoint import Endpoint
 from turngap.core.secrets import text_without_secrets
 from turngap.load.calls import Answered, CallMark, load_turn
@@ -68,7 +69,7 @@ def test_a_caller_gets_the_variables_of_the_endpoint_and_as_many_files_as_it_may
     endpoint = Endpoint("ws://agent.example/${AGENT_TOKEN}", headers=headers)
     variables = endpoint.variables()
     assert variables == {"AGENT_TOKEN": "hush-4f9a77c1d2"}
-    share = Share(1, (), endpoint, (), 800.0, 10.0, 0.0, 0.0, 0.0, variables)
+    share = Share(1, (), endpoint, (), 800.0, 10.0, Patience(), 0.0, 0.0, variables)
     assert "hush" not in repr(share)
     monkeypatch.delenv("AGENT_TOKEN")  # another machine
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -21,7 +21,7 @@ from turngap.caller.stream import (
     loop_probe,
 )
 from turngap.core.audio import Pcm
-from turngap.core.budget import TurnEnd
+from turngap.core.budget import NO_REPLY_MS, QUIET_MS, TurnEnd
 from turngap.core.clock import NS_PER_MS, Clock, ms_to_ns
 from turngap.core.credits import PAUSE_MS
 from turngap.core.errors import AgentError
@@ -87,8 +87,8 @@ class Patience:
         speech_gap_ms: the longest pause that does not end the agent's speech.
     """
 
-    no_reply_ms: float = 6000.0
-    quiet_ms: float = 1500.0
+    no_reply_ms: float = NO_REPLY_MS
+    quiet_ms: float = QUIET_MS
     late_ms: float = 6000.0
     quiet_after_done_ms: float = 200.0
     hold_ms: float = 4000.0

@@ -11,7 +11,13 @@ from urllib.parse import urlsplit
 from turngap.caller.dialects.registry import dialect_of_host
 from turngap.caller.starting import place_of
 from turngap.check.failures import ALPHA, conversations_needed
-from turngap.core.budget import CALIBRATION_TURNS, MAX_STARVED_MS, STARVED_MS
+from turngap.core.budget import (
+    CALIBRATION_TURNS,
+    MAX_STARVED_MS,
+    NO_REPLY_MS,
+    QUIET_MS,
+    STARVED_MS,
+)
 from turngap.core.errors import InputError, known_names
 from turngap.core.paired import Limits
 from turngap.core.secrets import header_without_secret
@@ -65,6 +71,7 @@ class CheckPlan(PlayPlan):
     command: str = ""
 
     def __post_init__(self) -> None:
+        PlayPlan.__post_init__(self)
         if self.rounds == 0:
             a_round = len(self.scenarios) * (1 if self.reference is None else 2)
             paired = self.reference or self.baseline or self.save
@@ -347,6 +354,8 @@ def _amounts(plan: CheckPlan) -> list[Flag]:
         ("--phases", None if plan.phases == 1 else plan.phases),
         ("--max-minutes", float(plan.max_minutes) if plan.until_decided else None),
         ("--calibration", None if calibrated == CALIBRATION_TURNS else calibrated),
+        ("--no-reply-ms", None if plan.no_reply_ms == NO_REPLY_MS else float(plan.no_reply_ms)),
+        ("--quiet-ms", None if plan.quiet_ms == QUIET_MS else float(plan.quiet_ms)),
         ("--starved-ms", None if plan.starved_ms == STARVED_MS else float(plan.starved_ms)),
         ("--save", plan.save),
     ]

@@ -10,7 +10,7 @@ from turngap.cli import options
 from turngap.cli.progress import played
 from turngap.cli.results import show, stored_check
 from turngap.cli.shared import leave, telemetry_of
-from turngap.core.budget import CALIBRATION_TURNS, STARVED_MS
+from turngap.core.budget import CALIBRATION_TURNS, NO_REPLY_MS, QUIET_MS, STARVED_MS
 from turngap.core.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ def check(
     target: Annotated[
         float, options.for_limits(help="The share of turns that must be within each --budget.")
     ] = 0.95,
+    no_reply_ms: options.NoReplyMs = NO_REPLY_MS,
+    quiet_ms: options.QuietMs = QUIET_MS,
     starved_ms: options.StarvedMs = STARVED_MS,
     save: Annotated[
         Path | None,
@@ -169,6 +171,8 @@ def check(
         target=target,
         until_decided=until_decided,
         max_minutes=max_minutes,
+        no_reply_ms=no_reply_ms,
+        quiet_ms=quiet_ms,
         starved_ms=starved_ms,
         calibration_turns=calibration,
         label=label,

@@ -11,7 +11,7 @@ from turngap.cli import options
 from turngap.cli.progress import played
 from turngap.cli.results import show, stored_comparison
 from turngap.cli.shared import leave, say, telemetry_of
-from turngap.core.budget import STARVED_MS
+from turngap.core.budget import NO_REPLY_MS, QUIET_MS, STARVED_MS
 from turngap.core.errors import AgentError, ExitCode, TurngapError
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ def compare(
     ] = 1,
     phases: options.Phases = 1,
     budget_ms: options.BudgetMs = None,
+    no_reply_ms: options.NoReplyMs = NO_REPLY_MS,
+    quiet_ms: options.QuietMs = QUIET_MS,
     starved_ms: options.StarvedMs = STARVED_MS,
     label: options.Label = "",
     out: options.Out = None,
@@ -82,6 +84,8 @@ def compare(
         budget_ms=budget_ms,
         label=label,
         out=out,
+        no_reply_ms=no_reply_ms,
+        quiet_ms=quiet_ms,
         starved_ms=starved_ms,
         telemetry=telemetry_of(ctx, otlp),
     )

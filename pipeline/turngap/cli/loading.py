@@ -10,7 +10,14 @@ from turngap.cli import options
 from turngap.cli.progress import Display
 from turngap.cli.results import show, stored_load
 from turngap.cli.shared import leave, say, telemetry_of
-from turngap.core.budget import CALIBRATION_TURNS, DEFAULT_BUDGET_MS, MAX_STARVED_MS, STARVED_MS
+from turngap.core.budget import (
+    CALIBRATION_TURNS,
+    DEFAULT_BUDGET_MS,
+    MAX_STARVED_MS,
+    NO_REPLY_MS,
+    QUIET_MS,
+    STARVED_MS,
+)
 from turngap.core.errors import ExitCode
 from turngap.core.lengths import minutes_words
 from turngap.core.sizes import several
@@ -139,6 +146,8 @@ def load(
             "hold, 3 if that is uncertain.",
         ),
     ] = None,
+    no_reply_ms: options.NoReplyMs = NO_REPLY_MS,
+    quiet_ms: options.QuietMs = QUIET_MS,
     starved_ms: Annotated[
         float,
         options.for_limits(
@@ -191,6 +200,8 @@ def load(
         confidence=confidence,
         min_sessions=min_sessions,
         max_minutes=max_minutes,
+        no_reply_ms=no_reply_ms,
+        quiet_ms=quiet_ms,
         starved_ms=starved_ms,
         calibration_turns=calibration,
         label=label,

@@ -9,7 +9,7 @@ import typer
 from turngap.cli import options
 from turngap.cli.progress import Display, announce
 from turngap.cli.shared import print_block, print_json, say, show_failure, telemetry_of
-from turngap.core.budget import CALIBRATION_TURNS, MOST_PLAYED, STARVED_MS
+from turngap.core.budget import CALIBRATION_TURNS, MOST_PLAYED, NO_REPLY_MS, QUIET_MS, STARVED_MS
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
 
 if TYPE_CHECKING:
@@ -57,6 +57,14 @@ def replay(
             "first call.",
         ),
     ] = None,
+    stop_on_error: Annotated[
+        bool,
+        options.for_play(
+            "--stop-on-error",
+            help="End with the first call that the agent loses or ends early. Default: go on with "
+            "the next.",
+        ),
+    ] = False,
     calibration: options.CalibrationTurns = CALIBRATION_TURNS,
     budget_ms: options.BudgetMs = None,
     min_hit_rate: Annotated[
@@ -65,6 +73,8 @@ def replay(
             min=0, max=1, help="Exit 1 if a smaller share of turns is within the budget."
         ),
     ] = None,
+    no_reply_ms: options.NoReplyMs = NO_REPLY_MS,
+    quiet_ms: options.QuietMs = QUIET_MS,
     starved_ms: options.StarvedMs = STARVED_MS,
     label: options.Label = "",
     out: options.Out = None,
@@ -111,6 +121,9 @@ def replay(
             out=out,
             calibration_turns=calibration,
             greeting_ms=greeting_ms,
+            no_reply_ms=no_reply_ms,
+            quiet_ms=quiet_ms,
+            stop_on_error=stop_on_error,
             starved_ms=starved_ms,
             telemetry=telemetry,
         )

@@ -191,6 +191,24 @@ StarvedMs = Annotated[
         "it on a busy machine; gaps may then be wrong by up to this much.",
     ),
 ]
+NoReplyMs = Annotated[
+    float,
+    for_limits(
+        "--no-reply-ms",
+        min=500,
+        max=60_000,
+        help="Wait this long for a reply, from the person's end. No budget may be longer.",
+    ),
+]
+QuietMs = Annotated[
+    float,
+    for_limits(
+        "--quiet-ms",
+        min=100,
+        max=60_000,
+        help="Take a reply to be over after this much silence, unless the agent says when it is.",
+    ),
+]
 Label = Annotated[
     str,
     for_output(

@@ -7,7 +7,7 @@ from turngap.cli.measuring import failed_turns
 from turngap.cli.progress import Display, played
 from turngap.cli.results import show, stored_turns
 from turngap.cli.shared import leave
-from turngap.core.budget import STARVED_MS
+from turngap.core.budget import NO_REPLY_MS, QUIET_MS, STARVED_MS
 from turngap.core.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def turns(
             "time takes minutes. Gaps are then lower bounds."
         ),
     ] = False,
+    no_reply_ms: options.NoReplyMs = NO_REPLY_MS,
+    quiet_ms: options.QuietMs = QUIET_MS,
     starved_ms: options.StarvedMs = STARVED_MS,
     label: options.Label = "",
     out: options.Out = None,
@@ -65,6 +67,7 @@ def turns(
         headers=tuple(header or ()),
     )
     asked: dict[str, Any] = {"rounds": rounds, "phases": phases, "out": out}
+    asked |= {"no_reply_ms": no_reply_ms, "quiet_ms": quiet_ms}
     asked |= {"starved_ms": starved_ms, "label": label}
     _measure(choice, scenarios, tag, vary, json_=json_, virtual=virtual, **asked)
 

@@ -48,6 +48,10 @@ def outcome_of(
     return "answered" if gap_ms <= budget_ms else "late"
 
 
+# How long the caller waits for a reply, and the silence that ends one that nothing else ends.
+NO_REPLY_MS, QUIET_MS = 6000.0, 1500.0
+
+
 # How late the caller may be, in sending packets or in waking up, before a turn is not believed.
 
 # Twice the error that the instrument may have at p99 on an idle machine (5 ms): a figure that may

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from turngap.core.budget import MAX_STARVED_MS, MOST_PLAYED, STARVED_MS
+from turngap.core.budget import MAX_STARVED_MS, MOST_PLAYED, NO_REPLY_MS, QUIET_MS, STARVED_MS
 from turngap.core.clock import LONGEST_MS
 from turngap.core.results import (
     CalibrationRecord,
@@ -45,6 +45,8 @@ class PlanRecord(Stored):
     phase: Annotated[int, Field(ge=0, le=16 * LONGEST_MS)] = 0
     budget_ms: BudgetMs | None = None
     greeting_ms: Annotated[float, Field(ge=0, le=LONGEST_MS)] | None = None
+    no_reply_ms: Annotated[float, Field(gt=0, le=LONGEST_MS)] = NO_REPLY_MS
+    quiet_ms: Annotated[float, Field(gt=0, le=LONGEST_MS)] = QUIET_MS
     calibration_turns: Annotated[int, Field(ge=0, le=MOST_PLAYED)] = 0
 
 

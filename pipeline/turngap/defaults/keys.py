@@ -37,6 +37,8 @@ class Shared(BaseModel):
     tag: Text | None = None
     phases: int | None = None
     calibration: int | None = None
+    no_reply_ms: float | None = None
+    quiet_ms: float | None = None
     starved_ms: float | None = None
     out: Text | None = None
 
@@ -64,6 +66,7 @@ class Replay(Shared):
 
     repeat: int | None = None
     greeting_ms: float | None = None
+    stop_on_error: bool | None = None
     budget_ms: float | None = None
     min_hit_rate: float | None = None
 

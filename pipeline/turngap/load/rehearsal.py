@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from turngap.caller.conversation import Conversation, Patience, PlayedTurn
+from turngap.caller.conversation import Conversation, PlayedTurn
 from turngap.caller.line import HUNG_UP, Line
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S, Clock
@@ -108,7 +108,7 @@ class _Rehearsal:
         clock: Clock,
         watch: Clock | None,
     ) -> None:
-        self._asked_ms = plan.greeting_ms
+        self._plan, self._asked_ms = plan, plan.greeting_ms
         usual_ms = GREETING_MS if plan.agent.choice.is_url else 0.0
         self._greeting_ms = usual_ms if plan.greeting_ms is None else plan.greeting_ms
         self._opens = opens
@@ -139,7 +139,7 @@ class _Rehearsal:
                 cues_of(scenario, rate=line.rate),
                 self._clock,
                 offset=NOT_COMPARED,
-                patience=Patience(greeting_ms=self._greeting_ms),
+                patience=self._plan.patience(self._greeting_ms),
                 begins_ns=begins_ns,
                 watch=self._watch,
             )

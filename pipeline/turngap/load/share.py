@@ -43,7 +43,7 @@ class Share:
     Attributes:
         step: its number.
         scenarios: those that the calls play, with their recordings: another machine lacks them.
-        greeting_ms: how long the agent has to greet.
+        patience: how long to wait for what.
         greeted_s: how much later the person means to begin for it, than `SETUP_S` says.
         until_s: how long all callers call, from the beginning.
         variables: those of the environment that `endpoint` uses, which another machine lacks. They
@@ -57,7 +57,7 @@ class Share:
     scenarios: tuple[LoadedScenario, ...]
     budget_ms: float
     starved_ms: float
-    greeting_ms: float
+    patience: Patience
     greeted_s: float
     until_s: float
     variables: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -94,7 +94,7 @@ async def _play(share: Share, tell: Tell) -> None:
         clock,
         budget_ms=share.budget_ms,
         starved_ms=share.starved_ms,
-        greeting_ms=share.greeting_ms,
+        patience=share.patience,
         greeted_s=share.greeted_s,
     )
 
@@ -113,7 +113,7 @@ class LinePlayer:
 
     Args:
         opens: opens a line to the agent for a call.
-        greeting_ms, greeted_s: as a `Share` has them.
+        patience, greeted_s: as a `Share` has them.
         watch: the `Conversation`'s.
     """
 
@@ -125,7 +125,7 @@ class LinePlayer:
         *,
         budget_ms: float,
         starved_ms: float = STARVED_MS,
-        greeting_ms: float = 0.0,
+        patience: Patience | None = None,
         greeted_s: float = 0.0,
         watch: Clock | None = None,
     ) -> None:
@@ -134,7 +134,7 @@ class LinePlayer:
         self._clock = clock
         self._budget_ms = budget_ms
         self._starved_ms = starved_ms
-        self._patience = Patience(greeting_ms=greeting_ms)
+        self._patience = patience or Patience()
         self._greeted_ns = round(greeted_s * NS_PER_S)
         self._watch = watch
         self._cues: dict[tuple[str, int], list[TurnCue]] = {}

@@ -136,7 +136,7 @@ class Callers:
             scenarios=tuple(self.plan.scenarios),
             budget_ms=self.plan.pass_ms,
             starved_ms=self.plan.starved_ms,
-            greeting_ms=self.greeting_ms,
+            patience=self.plan.patience(self.greeting_ms),
             greeted_s=self.plan.greeted_s,
             until_s=step.until_s,
             variables=self.endpoint.variables(),

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from turngap.caller.conversation import Patience
 from turngap.caller.stream import RATE
-from turngap.core.budget import STARVED_MS
+from turngap.core.budget import NO_REPLY_MS, QUIET_MS, STARVED_MS
 from turngap.core.errors import InputError
 from turngap.core.results import Turn
 from turngap.core.run_record import PlanRecord
@@ -31,7 +31,8 @@ GAP_MS = 500.0
 MS_PER_CHARACTER = 55.0
 REPLY_CHARACTERS = 40
 # From the end of a reply until the caller knows that it has ended.
-QUIET_MS = Patience().quiet_after_done_ms
+DONE_MS = Patience().quiet_after_done_ms
+LONGEST_WAIT_MS = 60_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,8 @@ class PlayPlan:
         calibration_turns: loopback turns that measure the instrument first; with 0 there are none,
             and the run says so.
         greeting_ms: how long an agent has to speak first; None: the first line shows.
+        no_reply_ms: how long to wait for a reply, from the person's end.
+        quiet_ms: the silence that ends a reply.
         stop_on_error: end with the first call that the agent loses, or ends early.
         label: what the user calls what is played.
         out: the folder in which runs are stored, `./runs` by default.
@@ -60,11 +63,36 @@ class PlayPlan:
     starved_ms: float = STARVED_MS
     calibration_turns: int = 0
     greeting_ms: float | None = None
+    no_reply_ms: float = NO_REPLY_MS
+    quiet_ms: float = QUIET_MS
     stop_on_error: bool = False
     label: str = ""
     out: Path | None = None
     settings: dict[str, Any] | None = None
     telemetry: Telemetry = OFF
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be waited for.
+
+        Raises:
+            InputError: a budget is longer than the wait for a reply, or a wait is out of range.
+        """
+        require_number("play.wait", "no_reply_ms", self.no_reply_ms, 500, LONGEST_WAIT_MS)
+        require_number("play.wait", "quiet_ms", self.quiet_ms, 100, LONGEST_WAIT_MS)
+        named = [t.expect.budget_ms for s in self.scenarios for t in s.scenario.turns]
+        budget_ms = self.budget_ms or max(named, default=0.0)
+        if budget_ms > self.no_reply_ms:
+            raise InputError(
+                "play.wait",
+                f"a budget of {budget_ms:g} ms is longer than the {self.no_reply_ms:g} ms that "
+                "turngap waits for a reply",
+                hint=f"wait longer: --no-reply-ms {budget_ms:g} or more (in Python no_reply_ms)",
+            )
+
+    def patience(self, greeting_ms: float) -> Patience:
+        """Return how long the caller waits for what."""
+        waits = {"no_reply_ms": self.no_reply_ms, "quiet_ms": self.quiet_ms}
+        return Patience(greeting_ms=greeting_ms, **waits)
 
     @property
     def agents(self) -> int:
@@ -163,6 +191,8 @@ class ReplayPlan(PlayPlan):
             phase=self.phase,
             budget_ms=self.budget_ms,
             greeting_ms=self.greeting_ms,
+            no_reply_ms=self.no_reply_ms,
+            quiet_ms=self.quiet_ms,
             calibration_turns=self.calibration_turns,
         )
 
@@ -218,7 +248,7 @@ def _wait_ms(reply: str | None, when: When) -> float:
     if when.barge_in_ms is not None:
         return GAP_MS + when.barge_in_ms
     reply_ms = MS_PER_CHARACTER * (REPLY_CHARACTERS if reply is None else len(reply))
-    return GAP_MS + reply_ms + QUIET_MS + (when.after_reply_ms or 0.0)
+    return GAP_MS + reply_ms + DONE_MS + (when.after_reply_ms or 0.0)
 
 
 @dataclass(frozen=True, slots=True)

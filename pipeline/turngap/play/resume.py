@@ -23,7 +23,10 @@ from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run
 
 # Numbers of a stored plan.
-_TAKEN = {"rounds", "phase", "budget_ms", "greeting_ms", "calibration_turns"}
+_TAKEN = {
+    *("rounds", "phase", "budget_ms", "calibration_turns"),
+    *("greeting_ms", "no_reply_ms", "quiet_ms"),
+}
 
 
 def continued(

@@ -10,7 +10,7 @@ from typing import Any
 
 from turngap import __version__
 from turngap.agent.stack import Chosen
-from turngap.caller.conversation import Conversation, Patience, PlayedTurn
+from turngap.caller.conversation import Conversation, PlayedTurn
 from turngap.caller.endpoint import Endpoint
 from turngap.caller.line import HUNG_UP, LINE_LOST, ONE_URL_A_CALL, OTHER_PROTOCOL, Line
 from turngap.caller.recording import agent_side, user_side
@@ -187,13 +187,12 @@ class RunInProgress:
         if self.target.choice.is_url:
             await _in_a_thread(self._note_line, line)
         cues = cues_of(scenario, self._plan.budget_ms, rate=line.rate)
-        patience = Patience(greeting_ms=self._greeting_ms())
         conversation = Conversation(
             line,
             cues,
             clock,
             offset=offset,
-            patience=patience,
+            patience=self._plan.patience(self._greeting_ms()),
             phase_ms=phase * 1000 / RATE,
             watch=watch,
         )

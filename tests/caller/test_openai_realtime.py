@@ -26,6 +26,7 @@ from turngap.caller.said import (
     NotSpokenError,
     Ready,
     ReplyDone,
+    ReplyDue,
     ReplyText,
     Transcript,
     TurnOver,
@@ -423,7 +424,7 @@ def test_the_events_of_a_turn() -> None:
         ({"type": f"{buffer}.speech_stopped", "audio_end_ms": 9, "item_id": "a"}, [TurnOver()]),
         ({"type": f"{buffer}.committed", "previous_item_id": None, "item_id": "a"}, []),
         ({"type": f"{item}.added", "item": {"id": "a"}}, []),
-        (created(), []),
+        (created(), [ReplyDue()]),
         (
             {"type": f"{item}.input_audio_transcription.completed", "transcript": "Hello"},
             [Transcript("Hello")],
@@ -645,7 +646,8 @@ def test_both_halves_agree_and_say_what_the_library_knows(*, beta: bool, kind: s
         assert len(spoken.pcm) == 160
     said.clear()
     down(*half.turn_over("hello"), *half.reply_text("hi"), *half.audio(pcm(rate).tobytes()))
-    assert [type(each) for each in said] == [TurnOver, Transcript, ReplyText, AudioChunk]
+    types = [TurnOver, Transcript, ReplyDue, ReplyText, AudioChunk]
+    assert [type(each) for each in said] == types
     said.clear()
     down(*half.flush())
     assert said == [Flush(), ReplyText(" "), ReplyDone()]

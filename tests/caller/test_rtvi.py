@@ -42,6 +42,9 @@ def read(*messages: tuple[str, Any]) -> list[Incoming]:
     return [said for kind, data in messages for said in reader.read(rtvi(kind, data))]
 
 
+LLM: list[tuple[str, Any]] = [("bot-llm-started", None), ("bot-llm-text", {"text": "Hi"})]
+
+
 def text(words: str) -> dict[str, str]:
     return {"text": words}
 
@@ -139,6 +142,27 @@ def test_a_bot_of_rtvi_1_that_stops_while_the_person_speaks_has_been_interrupted
 @pytest.mark.parametrize("version", ["2.0.0", "2.2.0", None, 5])
 def test_a_bot_of_rtvi_2_says_so_itself(version: Any) -> None:
     assert read(("bot-ready", {"version": version}), *BARGE_IN) == [Ready(), ReplyDone()]
+
+
+@pytest.mark.parametrize(
+    ("messages", "done"),
+    [
+        ([], [ReplyDone(whole=False)]),  # nothing but that it has stopped
+        ([*LLM, ("bot-llm-stopped", None)], [ReplyDone(whole=True)]),
+        (LLM, []),
+        ([LLM[0], ("bot-llm-stopped", None)], []),  # a tool was called in place of a text
+        ([*LLM, ("llm-function-call-in-progress", {}), ("bot-llm-stopped", None)], []),
+        ([*LLM, ("bot-llm-stopped", None), ("llm-function-call-stopped", {})], []),
+    ],
+)
+def test_what_has_stopped_may_go_on_unless_its_llm_has_ended(
+    messages: list[tuple[str, Any]], done: list[Incoming]
+) -> None:
+    said = read(*messages, ("bot-stopped-speaking", None))
+    found = [each for each in said if isinstance(each, ReplyDone)]
+    assert [each.whole for each in found] == [
+        each.whole for each in done if isinstance(each, ReplyDone)
+    ]
 
 
 def test_an_interruption_that_was_told_is_not_guessed_a_second_time() -> None:

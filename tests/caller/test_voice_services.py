@@ -23,6 +23,7 @@ from turngap.caller.said import (
     NotSpokenError,
     Ready,
     ReplyDone,
+    ReplyDue,
     ReplyText,
     Transcript,
     UnplayableError,
@@ -131,7 +132,11 @@ def test_deepgram_is_told_that_the_caller_has_no_functions() -> None:
     sent(session)
     call = {"id": "fc_1", "name": "book", "arguments": "{}"}
     calls = [{**call, "client_side": True}, {**call, "client_side": False}, 5]
-    assert tell(session, {"type": "FunctionCallRequest", "functions": calls}) == []
+    # What it says meanwhile is not the whole reply.
+    told = ({"type": "FunctionCallRequest", "functions": calls}, {"type": "AgentAudioDone"})
+    assert tell(session, *told) == [ReplyDue()]
+    spoken = {"type": "ConversationText", "role": "assistant", "content": "Noon."}
+    assert tell(session, spoken, {"type": "AgentAudioDone"})[-1] == ReplyDone()
     content = "this caller has no functions"
     answer = {"type": "FunctionCallResponse", "id": "fc_1", "name": "book", "content": content}
     assert sent(session) == [answer]
@@ -222,7 +227,8 @@ def test_elevenlabs_turn() -> None:
 def test_elevenlabs_is_told_that_the_caller_has_no_tools() -> None:
     session = elevenlabs()
     call = {"tool_name": "book", "tool_call_id": "t_1", "parameters": {}}
-    assert tell(session, {"type": "client_tool_call", "client_tool_call": call}) == []
+    told = {"type": "client_tool_call", "client_tool_call": call}
+    assert tell(session, told, {"type": "agent_tool_response"}) == [ReplyDue(), ReplyDue()]
     (answer,) = sent(session)
     assert (answer["type"], answer["tool_call_id"]) == ("client_tool_result", "t_1")
     assert answer["is_error"] is True
@@ -290,6 +296,10 @@ def test_geminis_turn() -> None:
 def test_geminis_audio_may_be_written_in_the_base64_of_urls() -> None:
     said = tell(gemini(), content(modelTurn=blob(data=BASE64.replace("/", "_"))))
     assert said == [AudioBytes(PCM, 24_000)]
+
+
+def test_a_reply_of_geminis_that_calls_a_tool_is_not_over() -> None:
+    assert tell(gemini(), {"toolCall": {"functionCalls": []}}) == [ReplyDue()]
 
 
 def test_geminis_interruption() -> None:

@@ -61,6 +61,7 @@ _Subs = Sequence[tuple[str, str | Callable[[re.Match[str]], str]]]
 _EARLY: _Subs = (
     (r"\b(?:[a-z]\.){2,}", lambda m: m[0].replace(".", "") + " "),  # p.m.
     (r"(?<=\w )no\. ?(?=\d)", "number "),
+    (r"(?<=[a-z])-(?=[a-z])", " "),  # four-fifty
     (r"(?<=\d),(?=\d{3}(?:,\d{3})*(?!,?\d))", ""),  # 1,200
     (r"\b(\d{1,3}(?:\.\d{3})+),(\d\d?)\b", lambda m: f"{m[1].replace('.', '')}.{m[2]}"),
     (r"(?<![\d,.])(\d+),(\d\d?)(?![,.]?\d)", r"\1.\2"),  # 1,5
@@ -96,7 +97,7 @@ _LATE: _Subs = (
     (rf"\b(?:a )?(half|quarter|[1-5]?\d)(?: minutes?)? (?:past|after) {_HOUR}", _past),
     (rf"\b(?:a )?(quarter|[1-5]?\d(?= minutes))(?: minutes)? (?:to|before) {_HOUR}", _to),
     # Anywhere else "ten to nine" may be a range.
-    (rf"(?<!from )(?<!for )\b(5|10|20|25) to {_HOUR}(?= *(?:[.,;!?]|$|now\b))", _to),
+    (rf"(?:^|(?<=its )|(?<=is )|(?<=at )|(?<=by ))(5|10|20|25) to {_HOUR}(?= *(?:[.,;!?]|$|now\b))", _to),
     (r"(?<![:.\d-])(?<!\d )\b(1[0-2]|[1-9]) ?(?:oclock\b|(?=[ap]m\b))", r"\1:00 "),
     (_HARMLESS, rf"\1{_IDLE}"),
 )

@@ -58,6 +58,7 @@ def expected(text: str) -> ReplyExpectation:
         ("four fifty", "$4.50", "right"),
         ("Sure! That's four-fifty.", "$4.50", "right"),
         ("We're open 10 to 5.", "10", "right"),
+        ("At ten to nine.", "8:50", "right"),
         ("7:30 is not available, but 8:00 is.", "7:30", "not_judged"),
         ("7:30 is not available, but 8:00 is.", "8", "right"),
         ("4 dollars 50", "$4.50", "right"),

@@ -97,7 +97,7 @@ _LATE: _Subs = (
     (rf"\b(?:a )?(half|quarter|[1-5]?\d)(?: minutes?)? (?:past|after) {_HOUR}", _past),
     (rf"\b(?:a )?(quarter|[1-5]?\d(?= minutes))(?: minutes)? (?:to|before) {_HOUR}", _to),
     # Anywhere else "ten to nine" may be a range.
-    (rf"(?:^|(?<=(?:its|.is|.at|.by) ))(5|10|20|25) to {_HOUR}(?= *(?:[.,;!?]|$|now\b))", _to),
+    (rf"(?:^|(?<=ts |is |at |by ))(5|10|20|25) to {_HOUR}(?= *(?:[.,;!?]|$|now\b))", _to),
     (r"(?<![:.\d-])(?<!\d )\b(1[0-2]|[1-9]) ?(?:oclock\b|(?=[ap]m\b))", r"\1:00 "),
     (_HARMLESS, rf"\1{_IDLE}"),
 )

@@ -371,7 +371,12 @@ ALL = [
     Hostile("a WAV header of floats", in_place(audio_frame(FLOAT, RATE)), "error", "float"),
     Hostile("a WAV header at another rate", in_place(audio_frame(WAV, 24_000)), "error", "24000"),
     Hostile("FLAC", in_place(audio_frame(b"fLaC" + tone(200), RATE)), "error", "FLAC"),
-    Hostile("noise", in_place(audio_frame(np.random.default_rng(0).bytes(3200), RATE)), "no_reply"),
+    Hostile(
+        "random bytes",
+        in_place(audio_frame(np.random.default_rng(0).bytes(3200), RATE)),
+        "error",
+        "compressed",
+    ),
     Hostile("far more audio than it plays", far_ahead, "error", "ahead of its playing"),
     Hostile("a gigabyte of audio", a_gigabyte, "error", "ahead", failure="MiB of audio", after=""),
     # --- texts ---

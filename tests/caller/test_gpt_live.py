@@ -194,7 +194,7 @@ def test_both_halves_agree_and_say_what_the_library_knows(kind: str) -> None:
     assert down(half.reply_text("hi")) == [Transcript("hello"), ReplyText("hi")]
     (audio,) = down(half.audio(np.full(160, 1000, dtype="<i2").tobytes()))
     assert isinstance(audio, AudioBytes)
-    assert (len(audio.data), audio.rate) == (320, rate)
+    assert (len(audio.data), audio.rate) == (320 if audio.law is None else 160, rate)
     assert half.flush() + half.reply_done() + half.told({}) == []
     dialect.close()
     assert up() == [HungUp()]

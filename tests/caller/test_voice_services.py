@@ -185,7 +185,7 @@ def test_elevenlabs_names_the_rates_when_it_is_ready() -> None:
 def test_elevenlabs_may_speak_mu_law() -> None:
     session = elevenlabs(agent="ulaw_8000", user="ulaw_8000")
     assert session.rate == 8_000
-    assert tell(session, audio(1)) == [AudioBytes(MU_LAW.decode(PCM).tobytes(), 8_000)]
+    assert tell(session, audio(1)) == [AudioBytes(PCM, 8_000, law=MU_LAW)]
     session.send_audio(MU_LAW.decode(b"\x01\x00").tobytes())
     assert sent(session) == [{"user_audio_chunk": "AQA="}]
 

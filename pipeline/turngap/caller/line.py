@@ -237,7 +237,7 @@ class Line:
         if isinstance(incoming, AudioBytes):
             return self._wav.read(incoming)
         if isinstance(incoming, Flush):
-            self._wav = WavReader()
+            self._wav.flush()
         return incoming
 
     def _line_lost(self, error: ConnectionClosed) -> AgentError:
@@ -452,7 +452,7 @@ def _cannot_begin(message: Unreadable) -> AgentError:
         return AgentError(
             "agent.audio",
             f"the agent's audio cannot be played: {message.why}",
-            hint="let the agent send PCM16 mono at 8,000 to 192,000 Hz",
+            hint="let it send mono audio as this dialect has it; PCM16 at 8,000 to 192,000 Hz",
         )
     return AgentError(
         "agent.other_protocol",

@@ -12,6 +12,7 @@ import numpy as np
 
 from turngap.core.audio import Pcm
 from turngap.core.events import ToolCall
+from turngap.core.g711 import Law
 from turngap.core.untrusted import MOST_NAME, MOST_SENTENCE, finite, instant, plain, text_of, whole
 
 # From telephony to studio. Any other rate is a mistake, and would size the caller's buffers.
@@ -42,14 +43,18 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class AudioBytes:
-    """Audio to play as the agent sent it: PCM16 samples, maybe with a WAV header before them.
+    """Audio to play as the agent sent it, maybe with a WAV header before its samples.
 
     The line makes an `AudioChunk` of it, and refuses what is not mono at a rate of `RATES`.
+
+    Attributes:
+        law: how the samples are coded; None: PCM16.
     """
 
     data: bytes
     rate: int
     channels: int = 1
+    law: Law | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from turngap.caller.coding import Coding, container
 from turngap.caller.said import AudioBytes, AudioChunk, UnplayableError
+from turngap.core.g711 import Law
 
 # The usual header has 44 bytes. Titles and tool names make it longer, pictures belong elsewhere.
 MOST_HEADER = 4096
@@ -20,17 +22,8 @@ MOST_HEADER = 4096
 # chunks of 20 ms.
 MOST_FILES = 1_000
 
-_PCM, _EXTENSIBLE = 1, 0xFFFE
-_FORMATS = {3: "float", 6: "A-law", 7: "µ-law"}
-# Other containers and codecs, by their first bytes; as samples they would be noise from the first.
-_OTHERS = {
-    b"RIFX": "a big-endian WAV file",
-    b"RF64": "an RF64 file",
-    b"OggS": "Ogg",
-    b"fLaC": "FLAC",
-    b"ID3\x03": "MP3",
-    b"ID3\x04": "MP3",
-}
+_EXTENSIBLE = 0xFFFE
+_FORMATS = {1: "PCM", 3: "float", 6: "A-law", 7: "µ-law"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,42 +40,102 @@ class WavReader:
 
     def __init__(self) -> None:
         self._held = b""
+        self._coding = Coding()
+        self._law: Law | None = None
+
+    def flush(self) -> None:
+        """Forget the beginning of a header: what ends it will not come."""
+        self._held = b""
 
     def read(self, audio: AudioBytes) -> AudioChunk:
         """Return the samples, without headers.
 
         Raises:
-            UnplayableError: they are not PCM16 mono, or a header contradicts the frame.
+            UnplayableError: they are not mono, or coded in another way than was agreed, or a header
+                contradicts the frame.
         """
         data, self._held = self._held + audio.data, b""
+        if audio.law is not self._law:
+            self._law, self._coding = audio.law, Coding()
         if audio.channels != 1:
-            raise _not_pcm16(f"{audio.channels} channels, {audio.rate} Hz", len(data))
-        if data[:4] in _OTHERS:
-            raise _not_pcm16(f"it begins as {_OTHERS[data[:4]]}", len(data))
+            raise self._unplayable(f"{audio.channels} channels, {audio.rate} Hz", len(data))
+        if name := container(data):
+            raise self._unplayable(f"it begins as {name}", len(data))
         if b"RIFF" not in data:  # nor does a file begin in it
-            return _chunk(data, audio.rate, wav=False, left_out=0)
+            return self._chunk(data, audio.rate, wav=False, left_out=0)
         begun = data.rfind(b"RIFF", -11 if len(data) > 11 else 0)
         if begun >= 0 and _may_be_wav(data[begun:]):
             data, self._held = data[:begun], data[begun:]
         samples: list[bytes] = []
         wav, left_out = False, 0
         pieces = _files(data)
+        if len(pieces) > MOST_FILES:
+            raise self._unplayable(f"more than {MOST_FILES:,} WAV files in a message", len(data))
         for piece in pieces:
             if not _may_be_wav(piece):
                 samples.append(piece)
                 continue
-            wav, header = True, _header(piece)
+            wav, header = True, self._header(piece)
             if header is None and piece is not pieces[-1]:
-                raise _not_pcm16("a WAV header without samples", len(data))
+                raise self._unplayable("a WAV header without samples", len(data))
             if header is None:
                 self._held = piece + self._held
                 continue
             if header.rate != audio.rate:
                 said = f"its WAV header says {header.rate} Hz, its frame {audio.rate} Hz"
-                raise _not_pcm16(said, len(data))
+                raise self._unplayable(said, len(data))
             samples.append(piece[header.start : header.end])
             left_out += _after_chunks(piece, header.end)
-        return _chunk(b"".join(samples), audio.rate, wav=wav, left_out=left_out)
+        return self._chunk(b"".join(samples), audio.rate, wav=wav, left_out=left_out)
+
+    def _unplayable(self, said: str, size: int) -> UnplayableError:
+        name = self._law.name if self._law else "PCM16"
+        return UnplayableError(f"audio that is no {name} mono ({size} bytes, {said})")
+
+    def _chunk(self, data: bytes, rate: int, *, wav: bool, left_out: int) -> AudioChunk:
+        if self._law is None and len(data) % 2:
+            raise self._unplayable(f"half a sample, 1 channels, {rate} Hz", len(data))
+        if found := self._coding.differs(data, self._law):
+            raise self._unplayable(f"its sound shows that it is {found}", len(data))
+        pcm = self._law.decode(data) if self._law else np.frombuffer(data, dtype="<i2")
+        try:
+            return AudioChunk(pcm, rate, wav, left_out)
+        except UnplayableError:
+            raise self._unplayable(f"1 channels, {rate} Hz", len(data)) from None
+
+    def _header(self, data: bytes) -> _Header | None:
+        """Read a header; None if it goes on in a later message."""
+        rate, at = None, 12
+        while at + 8 <= len(data):
+            kind, size = struct.unpack_from("<4sI", data, at)
+            at += 8
+            if kind == b"data":
+                if rate is None:
+                    raise self._unplayable("a WAV header without a format", len(data))
+                # A file that is written while it is made says 0, or the most that there may be; one
+                # that is cut into messages says more than this one holds.
+                end = at + size if 0 < size <= len(data) - at else len(data)
+                return _Header(rate, at, end)
+            if kind == b"fmt " and 16 <= size <= len(data) - at:
+                rate = self._rate(data, at, size)
+            at += size + size % 2
+            if at > MOST_HEADER:
+                raise self._unplayable(f"a WAV header of over {MOST_HEADER} bytes", len(data))
+        if len(data) > MOST_HEADER:
+            raise self._unplayable(f"a WAV header of over {MOST_HEADER} bytes", len(data))
+        return None
+
+    def _rate(self, data: bytes, at: int, size: int) -> int:
+        """Return the rate of a header's format, if that is mono and coded as was agreed."""
+        code, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", data, at)
+        if code == _EXTENSIBLE and size >= 26:
+            (code,) = struct.unpack_from("<H", data, at + 24)
+        name = _FORMATS.get(code, f"format {code}")
+        agreed = (self._law.name, 1, 8) if self._law else ("PCM", 1, 16)
+        if (name, channels, bits) != agreed:
+            said = f"its WAV header says {name}, {bits} bits, {channels} channels, {rate} Hz"
+            raise self._unplayable(said, len(data))
+        return rate
 
 
 def _files(data: bytes) -> list[bytes]:
@@ -92,8 +145,6 @@ def _files(data: bytes) -> list[bytes]:
         if data[at + 8 : at + 12] == b"WAVE":
             starts.append(at)
         at = data.find(b"RIFF", at + 4)
-    if len(starts) > MOST_FILES:
-        raise _not_pcm16(f"more than {MOST_FILES:,} WAV files in a message", len(data))
     return [data[start:end] for start, end in pairwise([*starts, len(data)])]
 
 
@@ -110,51 +161,3 @@ def _after_chunks(data: bytes, at: int) -> int:
             break
         at += 8 + size + size % 2
     return max(0, len(data) - at)
-
-
-def _chunk(data: bytes, rate: int, *, wav: bool, left_out: int) -> AudioChunk:
-    if len(data) % 2:
-        raise _not_pcm16(f"half a sample, 1 channels, {rate} Hz", len(data))
-    try:
-        return AudioChunk(np.frombuffer(data, dtype="<i2"), rate, wav, left_out)
-    except UnplayableError:
-        raise _not_pcm16(f"1 channels, {rate} Hz", len(data)) from None
-
-
-def _header(data: bytes) -> _Header | None:
-    """Read a header; None if it goes on in a later message."""
-    rate, at = None, 12
-    while at + 8 <= len(data):
-        kind, size = struct.unpack_from("<4sI", data, at)
-        at += 8
-        if kind == b"data":
-            if rate is None:
-                raise _not_pcm16("a WAV header without a format", len(data))
-            # A file that is written while it is made says 0, or the most that there may be; one
-            # that is cut into messages says more than this one holds.
-            end = at + size if 0 < size <= len(data) - at else len(data)
-            return _Header(rate, at, end)
-        if kind == b"fmt " and 16 <= size <= len(data) - at:
-            rate = _rate(data, at, size)
-        at += size + size % 2
-        if at > MOST_HEADER:
-            raise _not_pcm16(f"a WAV header of over {MOST_HEADER} bytes", len(data))
-    if len(data) > MOST_HEADER:
-        raise _not_pcm16(f"a WAV header of over {MOST_HEADER} bytes", len(data))
-    return None
-
-
-def _rate(data: bytes, at: int, size: int) -> int:
-    """Return the rate of a header's format, if that is PCM16 mono."""
-    code, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", data, at)
-    if code == _EXTENSIBLE and size >= 26:
-        (code,) = struct.unpack_from("<H", data, at + 24)
-    if (code, channels, bits) != (_PCM, 1, 16):
-        name = "PCM" if code == _PCM else _FORMATS.get(code, f"format {code}")
-        said = f"its WAV header says {name}, {bits} bits, {channels} channels, {rate} Hz"
-        raise _not_pcm16(said, len(data))
-    return rate
-
-
-def _not_pcm16(said: str, size: int) -> UnplayableError:
-    return UnplayableError(f"audio that is no PCM16 mono ({size} bytes, {said})")

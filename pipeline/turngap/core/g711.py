@@ -15,15 +15,17 @@ _BIAS = 33
 _EVEN_BITS = 0x55
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Law:
     """A way to hold a sample in one byte.
 
     Attributes:
+        name: as people call it.
         code: the byte of each int16 sample, shape (65536,), by the sample as uint16.
         level: the sample of each byte, shape (256,).
     """
 
+    name: str
     code: NDArray[np.uint8]
     level: Pcm
 
@@ -54,7 +56,7 @@ def _mu_law() -> Law:
     code = ~(((sample < 0) << 7) | (segment << 4) | step) & 255
     byte = ~np.arange(256) & 255
     level = ((((byte & 15) * 2 + _BIAS) << ((byte >> 4) & 7)) - _BIAS) * 4
-    return Law(code.astype(np.uint8), np.where(byte & 128, -level, level).astype(np.int16))
+    return Law("µ-law", code.astype(np.uint8), np.where(byte & 128, -level, level).astype(np.int16))
 
 
 def _a_law() -> Law:
@@ -66,7 +68,7 @@ def _a_law() -> Law:
     byte = np.arange(256) ^ _EVEN_BITS
     exponent, step = (byte >> 4) & 7, byte & 15
     level = ((step * 2 + 1 + 32 * (exponent > 0)) << np.maximum(exponent - 1, 0)) * 8
-    return Law(code.astype(np.uint8), np.where(byte & 128, level, -level).astype(np.int16))
+    return Law("A-law", code.astype(np.uint8), np.where(byte & 128, level, -level).astype(np.int16))
 
 
 MU_LAW = _mu_law()

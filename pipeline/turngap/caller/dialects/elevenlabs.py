@@ -16,7 +16,6 @@ from turngap.caller.dialects.registry import DialectSettings, DialectSpec, Key
 from turngap.caller.dialects.session import PlainSession
 from turngap.caller.said import (
     RATES,
-    AudioBytes,
     Fault,
     Flush,
     Incoming,
@@ -78,7 +77,7 @@ class ElevenLabsSession(PlainSession):
         if number <= self._dropped:
             return []
         self._latest = max(self._latest, number)
-        return [AudioBytes(self._down.decode(told.get("audio_base_64")), self._down.rate)]
+        return [self._down.audio(told.get("audio_base_64"))]
 
     def interrupt(self, event: Mapping[str, Any]) -> list[Incoming]:
         """Drop the audio up to a number, or all of it where there is none."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from turngap.caller.said import UnplayableError
+from turngap.caller.said import AudioBytes, UnplayableError
 from turngap.core.g711 import A_LAW, MU_LAW
 from turngap.core.g711 import RATE as G711_RATE
 from turngap.core.untrusted import shown
@@ -47,10 +47,15 @@ class Encoding:
         return base64.b64encode(pcm).decode("ascii")
 
     def decode(self, text: Any) -> bytes:
-        """Read PCM16 samples at `rate`.
+        """Read PCM16 samples at `rate`; raises as `audio`."""
+        audio = self.audio(text)
+        return audio.data if audio.law is None else audio.law.decode(audio.data).tobytes()
+
+    def audio(self, text: Any) -> AudioBytes:
+        """Read audio as it is coded.
 
         Raises:
-            ValueError: there is no audio.
+            ValueError: there is none.
             UnplayableError: it is no base64.
         """
         if not isinstance(text, str):
@@ -59,8 +64,7 @@ class Encoding:
             data = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError) as e:
             raise UnplayableError(f"audio that is no base64 ({shown(text)})") from e
-        law = _LAWS.get(self.kind)
-        return data if law is None else law.decode(data).astype("<i2").tobytes()
+        return AudioBytes(data, self.rate, law=_LAWS.get(self.kind))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from pydantic import Field
 from turngap.caller.dialects.registry import DialectSpec
 from turngap.caller.dialects.telephony import (
     FROM_NUMBER,
-    LINEAR,
     TO_NUMBER,
     JsonPhoneSession,
     Names,
@@ -38,7 +37,7 @@ class ExotelSession(JsonPhoneSession):
     """A call on a stream of Exotel."""
 
     def __init__(self, settings: ExotelSettings) -> None:
-        super().__init__("exotel", NAMES, new_id(), LINEAR, settings.rate)
+        super().__init__("exotel", NAMES, new_id(), None, settings.rate)
         self._settings = settings
         self._call = {"call_sid": settings.call_sid, "account_sid": ACCOUNT_SID}
 

@@ -12,7 +12,7 @@ from turngap.caller.dialects.encoding import Encoding, Kind, read_format
 from turngap.caller.dialects.json_events import event_of, inside
 from turngap.caller.dialects.registry import DialectSettings, DialectSpec, Key
 from turngap.caller.dialects.session import PlainSession
-from turngap.caller.said import AudioBytes, Fault, Incoming, Message, Ready, ReplyText, Transcript
+from turngap.caller.said import Fault, Incoming, Message, Ready, ReplyText, Transcript
 from turngap.core.untrusted import MOST_TEXT, text_of
 
 if TYPE_CHECKING:  # the library takes over a second to import, and only its types are needed
@@ -65,7 +65,7 @@ class GptLiveSession(PlainSession):
             case "session.started" if not self._ready:
                 return self._started(inside(event, "session", "audio").get("format"))
             case "session.output_audio.delta":
-                return [AudioBytes(self._encoding.decode(event.get("delta")), self.rate)]
+                return [self._encoding.audio(event.get("delta"))]
             case "session.input_transcript.delta":
                 return self._understood(text_of(event.get("delta", "")))
             case "session.output_transcript.delta":

@@ -19,7 +19,6 @@ from turngap.caller.dialects.registry import DialectSettings, DialectSpec, Key
 from turngap.caller.dialects.session import PlainSession
 from turngap.caller.said import (
     RATES,
-    AudioBytes,
     Fault,
     Flush,
     Incoming,
@@ -60,6 +59,8 @@ class OpenAIRealtimeSettings(DialectSettings):
     """Model that transcribes the person, where the server does not do it by itself."""
     format: Kind = "pcm"
     """Audio in both directions: pcm, pcmu or pcma (the telephone's, at 8,000 Hz)."""
+    reply_format: Kind | None = None
+    """Audio of the replies, where it differs from the person's."""
     rate: int = Field(24_000, ge=8_000, le=48_000)
     """Rate of the person's PCM, Hz; a few servers take 16000."""
     reply_rate: int = Field(24_000, ge=8_000, le=48_000)
@@ -87,7 +88,7 @@ class OpenAIRealtimeSession(PlainSession):
         super().__init__()
         self._settings = settings
         self._up = Encoding.of(settings.format, settings.rate)
-        self._down = Encoding.of(settings.format, settings.reply_rate)
+        self._down = Encoding.of(settings.reply_format or settings.format, settings.reply_rate)
         self.rate = self._up.rate
         self._asked = self._ready = False
         self._interrupts = True  # its VAD interrupts replies
@@ -184,8 +185,7 @@ class OpenAIRealtimeSession(PlainSession):
         return []
 
     def _audio(self, part: Part, event: Mapping[str, Any]) -> list[Incoming]:
-        data = self._down.decode(event.get("delta"))
-        chunk = self._wav.read(AudioBytes(data, self._down.rate))
+        chunk = self._wav.read(self._down.audio(event.get("delta")))
         self._items.add(part, len(chunk.pcm))
         return [chunk]
 
@@ -222,7 +222,7 @@ class OpenAIRealtimeSession(PlainSession):
             self._dead.pop(next(iter(self._dead)))
         if not flush:
             return []
-        self._wav = WavReader()
+        self._wav.flush()
         return [Flush()]
 
     # The person

@@ -11,7 +11,7 @@ from turngap.caller.dialects.json_events import event_of, inside
 from turngap.caller.dialects.registry import DialectSettings, DialectSpec
 from turngap.caller.dialects.rtvi import RTVI_LABEL, RtviReader, client_ready, ping, rtvi
 from turngap.caller.dialects.session import PlainSession
-from turngap.caller.said import AudioBytes, Flush, Incoming, Message, NotSpokenError
+from turngap.caller.said import Flush, Incoming, Message, NotSpokenError
 from turngap.core.untrusted import shown, whole
 
 CONNECT = "eval-connect"
@@ -45,8 +45,7 @@ class PipecatEvalSession(PlainSession):
         match payload["type"]:
             case "eval-bot-audio":
                 audio = inside(payload, "data")
-                encoding = Encoding("pcm", whole(audio.get("sampleRate")))
-                return [AudioBytes(encoding.decode(audio.get("audio")), encoding.rate)]
+                return [Encoding("pcm", whole(audio.get("sampleRate"))).audio(audio.get("audio"))]
             case "bot-interrupted":
                 self._rtvi.flush_told = True
                 return [Flush()]

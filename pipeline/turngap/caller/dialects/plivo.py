@@ -6,13 +6,12 @@ only if all audio before it was played; `clearAudio` is answered and forgets the
 
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
 from turngap.caller.dialects.registry import DialectSpec
 from turngap.caller.dialects.telephony import (
-    LINEAR,
     JsonPhoneSession,
     Names,
     PhoneSettings,
@@ -20,6 +19,7 @@ from turngap.caller.dialects.telephony import (
     payload,
 )
 from turngap.caller.said import Incoming
+from turngap.core.errors import InputError
 from turngap.core.g711 import MU_LAW, RATE
 from turngap.core.untrusted import shown, text_of
 
@@ -31,14 +31,14 @@ NAMES = Names(
     mark="checkpoint",
     clear="clearAudio",
 )
-ENCODING = "audio/x-mulaw"
+ENCODING: Literal["audio/x-mulaw"] = "audio/x-mulaw"
 # In the form of Plivo's ids. An agent needs its own account's to hang up, and has it.
 ACCOUNT_ID = "MA" + "0" * 18
 # The agent may choose another format for its own audio, in each message.
 FORMATS = {
     (ENCODING, "8000"): MU_LAW,
-    ("audio/x-l16", "8000"): LINEAR,
-    ("audio/x-l16", "16000"): LINEAR,
+    ("audio/x-l16", "8000"): None,
+    ("audio/x-l16", "16000"): None,
 }
 
 
@@ -47,13 +47,21 @@ class PlivoSettings(PhoneSettings):
 
     call_id: str = Field(default_factory=lambda: str(uuid.uuid4()))
     """id of the call; a new one for each by default"""
+    encoding: Literal["audio/x-mulaw", "audio/x-l16"] = ENCODING
+    """of the person's audio; the agent names its own in each message"""
+    rate: Literal[8000, 16000] = RATE
+    """of the person's audio as PCM16, Hz"""
 
 
 class PlivoSession(JsonPhoneSession):
     """A call on an audio stream of Plivo."""
 
     def __init__(self, settings: PlivoSettings) -> None:
-        super().__init__("plivo", NAMES, str(uuid.uuid4()), MU_LAW)
+        up = (settings.encoding, str(settings.rate))
+        if up not in FORMATS:
+            raise InputError("dialect.settings", "dialect 'plivo': µ-law has 8000 Hz")
+        law = FORMATS[up]
+        super().__init__("plivo", NAMES, str(uuid.uuid4()), law, settings.rate)
         self._settings = settings
 
     def _begin(self) -> None:
@@ -63,7 +71,7 @@ class PlivoSession(JsonPhoneSession):
             "streamId": self._stream,
             "accountId": ACCOUNT_ID,
             "tracks": ["inbound"],
-            "mediaFormat": {"encoding": ENCODING, "sampleRate": RATE},
+            "mediaFormat": {"encoding": settings.encoding, "sampleRate": self.rate},
         }
         extra = ";".join(f"{name}={value}" for name, value in settings.parameters.items())
         self._say("start", start=about, extra_headers=extra)
@@ -74,7 +82,7 @@ class PlivoSession(JsonPhoneSession):
             raise ValueError(
                 f"audio as {shown(kind)} at {shown(rate)} Hz, which plivo does not play"
             )
-        return self._play(FORMATS[kind, rate].decode(payload(media)), int(rate))
+        return self._hear(payload(media), int(rate), FORMATS[kind, rate])
 
     def _mark_of(self, said: Mapping[str, Any]) -> str:
         return name_of(said)

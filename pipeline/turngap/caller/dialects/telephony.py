@@ -17,9 +17,10 @@ from pydantic import Field
 
 from turngap.caller.dialects.registry import DialectSettings
 from turngap.caller.dialects.session import PlainSession
-from turngap.caller.said import AudioChunk, Flush, Incoming, Message, NotSpokenError, Ready
+from turngap.caller.said import AudioBytes, Flush, Incoming, Message, NotSpokenError, Ready
+from turngap.caller.wav import WavReader
 from turngap.core.audio import Pcm
-from turngap.core.g711 import RATE
+from turngap.core.g711 import RATE, Law
 from turngap.core.untrusted import MOST_JSON, parse_json, shown
 
 # Marks that wait to be passed: an agent that marks each chunk of 20 ms may be 20 s ahead.
@@ -59,12 +60,21 @@ class Linear:
         Raises:
             ValueError: there is half a sample.
         """
-        if len(data) % 2:
-            raise ValueError(f"audio of {len(data)} bytes, which are no whole samples of 16 bits")
+        require_whole(data)
         return np.frombuffer(data, "<i2").astype(np.int16)
 
 
 LINEAR = Linear()
+
+
+def require_whole(data: bytes) -> None:
+    """Check that PCM16 has no half sample.
+
+    Raises:
+        ValueError: it has one.
+    """
+    if len(data) % 2:
+        raise ValueError(f"audio of {len(data)} bytes, which are no whole samples of 16 bits")
 
 
 def new_id() -> str:
@@ -78,7 +88,7 @@ def new_id() -> str:
 class PhoneSession(PlainSession):
     """A call as the phone company holds it; each dialect adds its messages.
 
-    `_play` and `_mark` take what the agent queues, and `_passed` must answer a mark.
+    `_hear` and `_mark` take what the agent queues, and `_passed` must answer a mark.
     """
 
     def __init__(self, name: str, rate: int = RATE) -> None:
@@ -87,6 +97,7 @@ class PhoneSession(PlainSession):
         self.rate = rate
         self._queued = self._played = self._dropped = 0  # samples since the call began
         self._marks: deque[tuple[int, Any]] = deque()  # how many samples come before each
+        self._wav = WavReader()
 
     # What every phone company does alike
 
@@ -102,11 +113,19 @@ class PhoneSession(PlainSession):
 
     # What the agent queues
 
-    def _play(self, pcm: Pcm, rate: int) -> list[Incoming]:
-        if not len(pcm):
+    def _hear(self, data: bytes, rate: int, law: Law | None = None) -> list[Incoming]:
+        """Queue audio in one of the telephone's codecs, or in PCM16.
+
+        Raises:
+            ValueError: there is none, or half a sample.
+            UnplayableError: it is coded in another way.
+        """
+        if not data:
             raise ValueError("media without audio")
-        chunk = AudioChunk(pcm, rate)
-        self._queued += len(pcm)
+        if law is None:
+            require_whole(data)
+        chunk = self._wav.read(AudioBytes(data, rate, law=law))
+        self._queued += len(chunk.pcm)
         return [chunk]
 
     def _mark(self, mark: Any) -> None:
@@ -152,12 +171,13 @@ class JsonPhoneSession(PhoneSession):
     """A call in JSON texts with an `event` each and base64 audio in `media.payload`."""
 
     def __init__(
-        self, name: str, names: Names, stream: str, codec: Codec, rate: int = RATE
+        self, name: str, names: Names, stream: str, law: Law | None, rate: int = RATE
     ) -> None:
         super().__init__(name, rate)
         self._names = names
         self._stream = stream
-        self._codec = codec
+        self._codec: Codec = law or LINEAR
+        self._reply_law, self._reply_rate = law, rate
         self._sequence = self._chunks = self._sent = 0  # messages, chunks, samples
 
     def open(self) -> list[Incoming]:
@@ -200,7 +220,7 @@ class JsonPhoneSession(PhoneSession):
         raise NotImplementedError
 
     def _on_media(self, media: Mapping[str, Any]) -> list[Incoming]:
-        return self._play(self._codec.decode(payload(media)), self.rate)
+        return self._hear(payload(media), self._reply_rate, self._reply_law)
 
     def _mark_of(self, said: Mapping[str, Any]) -> Any:
         return name_of(part(said, "mark"))

@@ -21,16 +21,20 @@ from turngap.caller.dialects.telephony import (
 from turngap.core.g711 import A_LAW, MU_LAW, RATE
 
 NAMES = Names(stream="stream_id", sequence="sequence_number")
-CODECS = {"PCMU": MU_LAW, "PCMA": A_LAW}
+CODECS = {"PCMU": MU_LAW, "PCMA": A_LAW, "L16": None}
 
 
 class TelnyxSettings(PhoneSettings):
-    """The id and the codec that an agent is told."""
+    """The id and the codec that an agent is told, and the codec of its replies."""
 
     call_control_id: str = Field(default_factory=lambda: f"v3:{new_id()}")
     """id of the call; a new one for each by default"""
     encoding: Literal["PCMU", "PCMA"] = "PCMU"
-    """codec in both directions: µ-law or A-law"""
+    """codec of the person's audio: µ-law or A-law"""
+    reply_encoding: Literal["PCMU", "PCMA", "L16"] | None = None
+    """codec of the replies (`stream_bidirectional_codec`), where it differs"""
+    reply_rate: Literal[8000, 16000, 24000] = RATE
+    """rate of replies in L16, Hz (`stream_bidirectional_sampling_rate`)"""
 
 
 class TelnyxSession(JsonPhoneSession):
@@ -38,6 +42,9 @@ class TelnyxSession(JsonPhoneSession):
 
     def __init__(self, settings: TelnyxSettings) -> None:
         super().__init__("telnyx", NAMES, str(uuid.uuid4()), CODECS[settings.encoding])
+        replies = settings.reply_encoding or settings.encoding
+        self._reply_law = CODECS[replies]
+        self._reply_rate = settings.reply_rate if replies == "L16" else RATE
         self._settings = settings
         self._call = {"user_id": str(uuid.UUID(int=0)), "call_control_id": settings.call_control_id}
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from turngap.caller.dialects.registry import DialectSpec
-from turngap.caller.dialects.telephony import LINEAR, PhoneSession, PhoneSettings, parse, part
+from turngap.caller.dialects.telephony import PhoneSession, PhoneSettings, parse, part
 from turngap.caller.said import Flush, Incoming, Message, Ready
 from turngap.core.untrusted import shown
 
@@ -35,7 +35,7 @@ class VonageSession(PhoneSession):
 
     def receive_data(self, message: Message) -> list[Incoming]:
         if isinstance(message, bytes):
-            return self._play(LINEAR.decode(message), self.rate)
+            return self._hear(message, self.rate)
         said = parse(message, "action")
         match said["action"]:
             case "clear":

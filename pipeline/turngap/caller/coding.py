@@ -1,0 +1,146 @@
+"""Notices from the bytes of an agent's audio that they are coded in another way than was agreed.
+
+Sound can be predicted from the samples before it, and bytes read in another way cannot. Over three
+windows of 1,000 bytes of 40 recordings of speech at 8, 16 and 24 kHz, another reading was better by
+1.2 dB at most where the agreed one was right, and by 5.8 dB at least, somewhere, where it was not.
+"""
+
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turngap.core.audio import Pcm
+from turngap.core.g711 import A_LAW, MU_LAW, Law
+
+WINDOW_BYTES, WINDOWS = 1_000, 3
+LEAD_DB = 4.0
+# Of 1,000 random bytes it is 7.8 bits, and of speech 7.5 at most.
+COMPRESSED_BITS = 7.72
+# Below these, a window has too little sound to tell anything, or too few different samples.
+LEAST_PEAK, LEAST_BITS = 328, 3.0
+# All windows are looked at in the beginning, and later one of these, to save time.
+FIRST_WINDOWS, EACH = 60, 10
+ORDER = 8
+
+# Containers and codecs by their first bytes; as samples they would be noise from the first.
+CONTAINERS = {
+    b"RIFX": "a big-endian WAV file",
+    b"RF64": "an RF64 file",
+    b"OggS": "Ogg",
+    b"fLaC": "FLAC",
+    b"ID3\x02": "MP3",
+    b"ID3\x03": "MP3",
+    b"ID3\x04": "MP3",
+    b"\x1aE\xdf\xa3": "WebM",
+}
+# Of MPEG audio, layer III: kbit/s by the header's index, for version 1 and for 2 and 2.5.
+_KBITS = (
+    (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 0),
+    (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 0),
+)
+_HZ = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}
+# Frames in a row that no other audio has.
+_FRAMES = 3
+
+
+def container(data: bytes) -> str:
+    """Return the name of the container or codec that begins here; empty if none does."""
+    return CONTAINERS.get(data[:4], "") or ("MP3" if _is_mp3(data) else "")
+
+
+class Coding:
+    """Looks at one line's audio for as long as it lasts."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._windows: deque[tuple[dict[str, float], bool]] = deque(maxlen=WINDOWS)
+        self._loud = 0
+        self._found = ""
+
+    def differs(self, data: bytes, law: Law | None) -> str:
+        """Return what the audio is in place of `law`, or of PCM16, where a window ends in `data`.
+
+        Empty while it seems right, or too little has come to tell.
+        """
+        self._bytes += data
+        found = ""
+        while len(self._bytes) >= WINDOW_BYTES:
+            window = bytes(self._bytes[:WINDOW_BYTES])
+            del self._bytes[:WINDOW_BYTES]
+            found = self._look(window, law) or found
+        return found
+
+    def _look(self, window: bytes, law: Law | None) -> str:
+        read = _readings(window)
+        agreed = law.name if law else "PCM16"
+        bits = _bits(window)
+        if np.abs(read[agreed].astype(np.int32)).max() < LEAST_PEAK or bits < LEAST_BITS:
+            return ""
+        self._loud += 1
+        if self._loud > FIRST_WINDOWS and self._loud % EACH and not self._found:
+            return ""
+        gains = {name: _gain_db(pcm) for name, pcm in read.items()}
+        leads = {name: gain - gains[agreed] for name, gain in gains.items() if name != agreed}
+        self._windows.append((leads, bits >= COMPRESSED_BITS))
+        self._found = ""
+        if len(self._windows) > 1 and all(even for _, even in list(self._windows)[-2:]):
+            self._found = "compressed, as MP3 or Opus are"
+            self._windows.clear()
+        elif len(self._windows) == WINDOWS:
+            means = {name: np.mean([w[name] for w, _ in self._windows]) for name in leads}
+            best = max(means, key=lambda name: means[name])
+            self._found = best if means[best] >= LEAD_DB else ""
+        return self._found
+
+
+def _readings(data: bytes) -> dict[str, Pcm]:
+    """Return the samples by each way to read the bytes."""
+    return {
+        **{law.name: law.decode(data) for law in (MU_LAW, A_LAW)},
+        "PCM16": np.frombuffer(data, "<i2"),
+        "PCM16 with its bytes swapped, or cut in mid-sample": np.frombuffer(data, ">i2"),
+    }
+
+
+def _gain_db(pcm: Pcm) -> float:
+    """Return how much smaller than the samples what a linear prediction leaves of them is."""
+    x: NDArray[np.float64] = pcm.astype(np.float64)
+    x -= x.mean()
+    energy = x @ x
+    if energy <= len(x):
+        return 0.0
+    r = np.array([x[: len(x) - lag] @ x[lag:] for lag in range(ORDER + 1)]) / energy
+    r[0] += 1e-4  # so that the equations can be solved for a tone
+    lags = np.abs(np.subtract.outer(np.arange(ORDER), np.arange(ORDER)))
+    left = 1 - np.linalg.solve(r[lags], r[1:]) @ r[1:]
+    return float(-10 * np.log10(max(1e-6, left)))
+
+
+def _bits(data: bytes) -> float:
+    """Return the entropy of a byte."""
+    share = np.bincount(np.frombuffer(data, np.uint8), minlength=256) / len(data)
+    return float(-(share[share > 0] @ np.log2(share[share > 0])))
+
+
+def _is_mp3(data: bytes) -> bool:
+    """Return whether frames of MP3 follow each other from the first byte on."""
+    at = 0
+    for _ in range(_FRAMES):
+        length = _mp3_frame(data[at : at + 4])
+        if not length:
+            return False
+        at += length
+    return True
+
+
+def _mp3_frame(head: bytes) -> int:
+    """Return the length of the frame of MP3 that a header begins; 0 if it is none."""
+    if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE6 != 0xE2:
+        return 0
+    version, rate = head[1] >> 3 & 3, head[2] >> 2 & 3
+    kbits = _KBITS[version != 3][head[2] >> 4]
+    if version == 1 or rate == 3 or not kbits:
+        return 0
+    samples = 144 if version == 3 else 72
+    return samples * kbits * 1000 // _HZ[version][rate] + (head[2] >> 1 & 1)

@@ -233,6 +233,28 @@ def test_a_server_that_tells_of_no_turn_detection_is_asked_for_it(told: Any) -> 
     assert update["session"]["audio"]["input"]["turn_detection"] == {"type": "server_vad"}
 
 
+@pytest.mark.parametrize("beta", [False, True])
+def test_the_caller_ends_the_turns_of_a_server_that_finds_none(beta: bool) -> None:
+    none: Any = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+    none = {"modalities": [], "turn_detection": None} if beta else none
+    made = session()
+    hear(made, {"type": "session.created", "session": none})
+    (fault,) = hear(made, {"type": "session.updated", "session": none})
+    assert isinstance(fault, Fault)
+    assert (fault.kind, "commit_ms=500" in fault.text) == ("agent.no_turns", True)
+
+    made = session(commit_ms=20)
+    hear(made, {"type": "session.created", "session": none})
+    (update,) = sent(made)
+    source = update["session"] if beta else update["session"]["audio"]["input"]
+    assert source["turn_detection"] is None
+    assert hear(made, {"type": "session.updated", "session": none}) == [Ready()]
+    made.user_ends(480)  # 20 ms of 24 kHz, so that it is due with the second packet
+    for types in (["append"], ["append", "commit", "response.create"], ["append"]):
+        made.send_audio(bytes(960))
+        assert [each["type"].removeprefix("input_audio_buffer.") for each in sent(made)] == types
+
+
 def test_the_beta_is_recognized_by_its_flat_session() -> None:
     dialect = session(voice="alloy", silence_duration_ms=300)
     hear(dialect, BETA_CREATED)

@@ -334,6 +334,7 @@ class Conversation:
         self._open.append(running)
         over_reply = self._tracker.agent_speaking
         self._listener.feed(UserSpeech(number, start_ns, end_ns, over_reply, cue.budget_ms))
+        self._line.user_ends(self._sender.stream.sample_at(end_ns))
         return running
 
     async def _wait_for_reply(self, running: _Running, follows: When | None) -> None:

@@ -135,6 +135,10 @@ class Line:
         self._session.send_audio(pcm.tobytes())
         return self.send_waiting_now()
 
+    def user_ends(self, sample: int) -> None:
+        """Take at which sample, of all that are sent, the person's turn ends."""
+        self._session.user_ends(sample)
+
     def played(self, samples: int, dropped: int) -> None:
         """Take how many samples of the agent's audio have sounded or been dropped, in all.
 
@@ -338,7 +342,8 @@ class Line:
     def _begin_with(self, arrived_ns: int, incoming: Incoming) -> None:
         if isinstance(incoming, Fault) and incoming.fatal:
             refusal = printable(incoming.text, MOST_SENTENCE)
-            raise AgentError("agent.refused", f"the agent refused: {refusal}")
+            refused = "the agent refused: " if incoming.kind == "agent.refused" else ""
+            raise AgentError(incoming.kind, f"{refused}{refusal}")
         if isinstance(incoming, Unreadable):
             raise _cannot_begin(incoming)
         if not isinstance(incoming, Ready):

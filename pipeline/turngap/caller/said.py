@@ -179,11 +179,15 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The agent reports an error of its own, or refuses a message of the caller's."""
+    """The agent reports an error of its own, or refuses a message of the caller's.
+
+    `kind`: of the error that a fatal one is.
+    """
 
     text: str
     fatal: bool
     refuses: bool = False
+    kind: str = field(default="agent.refused", compare=False)
 
     def __post_init__(self) -> None:
         _set(self, text=text_of(self.text, MOST_SENTENCE), fatal=bool(self.fatal))

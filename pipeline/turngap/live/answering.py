@@ -14,7 +14,7 @@ from turngap.agent.stack import Chosen, stand_ins_of
 from turngap.caller.endpoint import Endpoint
 from turngap.caller.identify import identify
 from turngap.core.clock import Clock
-from turngap.core.errors import AgentError
+from turngap.core.errors import AgentError, InputError
 from turngap.core.secrets import text_without_secrets
 from turngap.live.keeping import Held, Keeping
 from turngap.live.relay import SEEN, Relay
@@ -129,6 +129,12 @@ async def reach(endpoint: Endpoint, clock: Clock) -> Reached:
         InputError, AgentError: as `identify` and `Endpoint.open`.
     """
     named = await identify(endpoint, clock)
+    if getattr(named.settings(), "commit_ms", None) is not None:
+        raise InputError(
+            "talk.commit",
+            "this page does not know when you have ended, so it cannot commit your audio",
+            hint="measure this server with turngap replay",
+        )
     async with named.open(clock) as line:
         return Reached(line.dialect, line.rate)
 

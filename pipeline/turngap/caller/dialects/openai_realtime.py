@@ -42,6 +42,11 @@ if TYPE_CHECKING:  # the library takes over a second to import, and only its typ
 
 # The caller's events carry ids that begin so; an error that names one refuses that event.
 OURS = "turngap-"
+NO_TURNS = (
+    "the server finds no turns itself (its turn_detection is null, though asked for): let the "
+    "caller end them, as an application would, for example half a second after the last word: "
+    "--dialect openai-realtime,commit_ms=500"
+)
 # Replies that were interrupted and may still send audio. Few servers have two at once.
 MOST_DEAD = 64
 
@@ -67,6 +72,9 @@ class OpenAIRealtimeSettings(DialectSettings):
     """Rate of the replies' PCM where the server does not tell it, Hz."""
     beta: bool = False
     """Speak the API's beta form even if the server does not show that it speaks it."""
+    commit_ms: float | None = Field(None, ge=0, le=60_000)
+    """For a server that finds no turns itself: the caller commits the person's audio and asks for a
+    reply this long after the person's last word."""
     threshold: float | None = None
     """Loudness from 0 to 1 that the server's VAD takes for speech."""
     prefix_padding_ms: int | None = None
@@ -99,6 +107,8 @@ class OpenAIRealtimeSession(PlainSession):
         self._items = PlayedItems()
         self._wav = WavReader()
         self._sent = 0
+        self._heard = 0  # samples of the person
+        self._ends: list[int] = []  # after which of them the caller ends a turn
 
     # The agent's messages
 
@@ -143,6 +153,8 @@ class OpenAIRealtimeSession(PlainSession):
         self._interrupts = told.interrupts
         if self._ready:
             return []
+        if told.manual and self._settings.commit_ms is None:
+            return [Fault(NO_TURNS, fatal=True, kind="agent.no_turns")]
         rate = told.output.rate  # of replies, which the server may choose for PCM
         if rate in RATES and told.output.kind == self._down.kind:
             self._down = replace(self._down, rate=rate)
@@ -233,6 +245,15 @@ class OpenAIRealtimeSession(PlainSession):
             "audio": self._up.encode(pcm),
         }
         self._send(append)
+        self._heard += len(pcm) // 2
+        while self._ends and self._heard >= self._ends[0]:
+            self._ends.pop(0)
+            self._send({"type": "input_audio_buffer.commit"})
+            self._send({"type": "response.create"})
+
+    def user_ends(self, sample: int) -> None:
+        if self._settings.commit_ms is not None:
+            self._ends.append(sample + round(self._settings.commit_ms * self.rate / 1000))
 
     # The loudspeaker
 

@@ -28,6 +28,7 @@ class Setup:
         voiced: voice and turn detection lie in the session itself, as at xAI, whose first event is
             `conversation.created`.
         listens: the server finds the ends of turns by itself.
+        manual: it says that it finds none.
         interrupts: what it hears of the person interrupts its replies.
         input: format of the person's audio.
         output: format of the replies' audio.
@@ -36,6 +37,7 @@ class Setup:
     beta: bool = False
     voiced: bool = False
     listens: bool = False
+    manual: bool = False
     interrupts: bool = True
     input: ToldFormat = UNTOLD
     output: ToldFormat = UNTOLD
@@ -49,14 +51,16 @@ class Setup:
             return _beta_update(settings, up, detection)
         session: Any = _update(settings, up, down)
         where = (session, session) if self.voiced else _audio_of(session)
-        if detection:
+        if detection != {}:
             where[0]["turn_detection"] = detection
         if settings.voice:
             where[1]["voice"] = settings.voice
         return session
 
-    def _detection(self, settings: "OpenAIRealtimeSettings") -> dict[str, Any]:
+    def _detection(self, settings: "OpenAIRealtimeSettings") -> dict[str, Any] | None:
         """Return the turn detection to ask for; empty where the server's own may stay."""
+        if settings.commit_ms is not None:
+            return None
         given = {
             name: value
             for name in ("threshold", "prefix_padding_ms", "silence_duration_ms")
@@ -79,6 +83,7 @@ def read_setup(event: Mapping[str, Any]) -> Setup:
         beta=beta,
         voiced=event.get("type") == "conversation.created",
         listens=bool(detection.get("type")),
+        manual=any(place.get("turn_detection", ...) is None for place in (source, session)),
         interrupts=detection.get("interrupt_response") is not False,
         input=read_format(formats[0]),
         output=read_format(formats[1]),
@@ -107,12 +112,12 @@ def _audio_of(session: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _beta_update(
-    settings: "OpenAIRealtimeSettings", up: Encoding, detection: dict[str, Any]
+    settings: "OpenAIRealtimeSettings", up: Encoding, detection: dict[str, Any] | None
 ) -> Mapping[str, Any]:
     session: BetaSession = {}
     if up.kind != "pcm":  # which every such server takes unless told, by one of two names
         session["input_audio_format"] = session["output_audio_format"] = _BETA_NAMES[up.kind]
-    if detection:
+    if detection != {}:
         session["turn_detection"] = cast("Any", detection)
     if settings.transcription:
         session["input_audio_transcription"] = {"model": settings.transcription}

@@ -49,6 +49,10 @@ class Session(Protocol):
         """Send one packet of the person's audio, PCM16 mono at `rate`."""
         ...
 
+    def user_ends(self, sample: int) -> None:
+        """Take at which sample, of all that `send_audio` gets, the person's turn ends."""
+        ...
+
     def ping(self, number: int) -> bool:
         """Ask for the agent's clock; return False if the dialect cannot. `Pong` is the answer."""
         ...
@@ -96,6 +100,9 @@ class PlainSession:
 
     def __init__(self) -> None:
         self._waiting: list[Message] = []
+
+    def user_ends(self, sample: int) -> None:
+        """Do nothing: the agent finds it out."""
 
     def ping(self, number: int) -> bool:
         """Return False: the protocol has no clock."""

@@ -20,7 +20,7 @@ from typing import Any
 from training.evaluate import DIALOGUES, evaluate_directory
 from training.export import convert, size_mb
 from training.train import NAMES
-from turngap.core.stats import proportion_of_takes
+from turngap.core.stats import proportion_of
 from turngap_services.llm.small.held_out import FILE
 
 
@@ -34,12 +34,17 @@ def ship(model_directory: Path, directory: Path, dialogues: int) -> dict[str, An
     """
     convert(model_directory, directory)
     tally = evaluate_directory(directory, dialogues)
+    turns = [
+        (right, (str(dialogue), 1, n))
+        for dialogue, rights in enumerate(tally.right_of_each)
+        for n, right in enumerate(rights)
+    ]
     told = {
         "model": directory.name,
         "sha256": hashlib.sha256((directory / "model.bin").read_bytes()).hexdigest(),
         "dialogues": tally.dialogues,
         # The turns of a dialogue are right or wrong together.
-        "right": asdict(proportion_of_takes(tally.right_of_each)),
+        "right": asdict(proportion_of([right for right, _ in turns], [take for _, take in turns])),
     }
     (directory / FILE).write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
     return {"size_mb": round(size_mb(directory), 2), "held_out": tally.as_json()}

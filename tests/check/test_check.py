@@ -150,7 +150,9 @@ async def test_a_caller_that_was_always_starved_bears_no_verdict(
     agents.starved = lambda _url, _nth: True
     done = await checked(replace(plan, save=tmp_path / "base.json"))
     assert done.record.verdict == "cannot_compare"
-    assert done.record.why[0].startswith("the caller was starved in 78 of 78 pairs of turns; its ")
+    assert done.record.why[0].startswith(
+        "the caller was starved in 108 of 108 pairs of turns; its "
+    )
     assert not (tmp_path / "base.json").exists()
 
 
@@ -159,20 +161,20 @@ async def test_a_caller_that_was_starved_now_and_then_leaves_the_verdict(
     agents: FakeAgents, plan: CheckPlan, slower_ms: float, verdict: str
 ) -> None:
     agents.slower[NEW] = lambda _: slower_ms
-    agents.starved = lambda _url, nth: nth % 9 == 0  # 5 of 52 conversations: either run is invalid
+    agents.starved = lambda _url, nth: nth % 9 == 0  # 8 of 72 conversations: either run is invalid
     done = await checked(plan)
     record = done.record
     assert record.verdict == verdict, record
     assert record.starvation is not None
-    assert (record.starvation.pairs, record.starvation.of) == (15, 78)
+    assert (record.starvation.pairs, record.starvation.of) == (24, 108)
     assert record.starvation.error_ms == 22.0
     assert record.starvation.reference == record.reference.starved  # type: ignore[union-attr]
     assert record.starvation.candidate == record.candidate.starved
     # By itself no percentile of such a run holds, as ever.
     assert not done.candidate.record.valid
-    assert "starved in 6 of 78 turns" in done.candidate.record.why_invalid[0]
+    assert "starved in 12 of 108 turns" in done.candidate.record.why_invalid[0]
     text = check_text(record)
-    assert "starved in 15 of 78 pairs" in text
+    assert "starved in 24 of 108 pairs" in text
     assert "INVALID by itself" in text
 
 
@@ -184,7 +186,7 @@ async def test_an_agent_that_takes_the_processor_from_the_caller_is_not_compared
     assert done.record.starvation is not None
     assert done.record.starvation.reference == 0
     assert done.record.verdict == "cannot_compare"
-    assert "starved in 27 turns of the candidate and in 0 of the reference" in done.record.why[0]
+    assert "starved in 42 turns of the candidate and in 0 of the reference" in done.record.why[0]
     assert "the candidate takes the processor" in done.record.why[0]
     assert not (tmp_path / "base.json").exists()
 

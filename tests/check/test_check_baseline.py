@@ -168,11 +168,11 @@ async def test_until_decided_ends_where_the_baseline_does(
 async def test_a_baseline_with_turns_left_says_which_rounds_would_use_them(
     agents: FakeAgents, plan: CheckPlan, tmp_path: Path
 ) -> None:
-    later = replace(await saved(plan, tmp_path / "base.json"), rounds=20)
+    later = replace(await saved(plan, tmp_path / "base.json"), rounds=30)
     record = (await checked(later)).record
     assert record.verdict == "undecided"
     assert record.baseline == BaselineUse(unmatched=0, more_pairs=18, rejudged=0)
-    assert to_decide(record) == "about 12 more pairs of turns, which the baseline has: --rounds 24"
+    assert to_decide(record) == "about 18 more pairs of turns, which the baseline has: --rounds 36"
     record = (await checked(replace(later, until_decided=True))).record
     assert record.rounds == 2 * ENOUGH
 

@@ -25,7 +25,7 @@ def run(capsys: Capsys, tmp_path: Path, *arguments: str | Path) -> Finished:
 
 def test_exit_codes_follow_the_verdict(agents: FakeAgents, tmp_path: Path, capsys: Capsys) -> None:
     both = ("--agent", NEW, "--against", OLD)
-    done = run(capsys, tmp_path, *both, "--rounds", "13", "--json")
+    done = run(capsys, tmp_path, *both, "--rounds", "18", "--json")
     assert (done.code, done.document()["verdict"]) == (0, "pass")
     done = run(capsys, tmp_path, *both, "--rounds", "1", "--json")
     assert (done.code, done.document()["verdict"]) == (3, "undecided")
@@ -43,7 +43,7 @@ def test_exit_codes_follow_the_verdict(agents: FakeAgents, tmp_path: Path, capsy
 
 def test_a_baseline_on_the_command_line(agents: FakeAgents, tmp_path: Path, capsys: Capsys) -> None:
     base = tmp_path / "base.json"
-    agent = ("--agent", NEW, "--rounds", "26")
+    agent = ("--agent", NEW, "--rounds", "36")
     only_saved = run(capsys, tmp_path, *agent, "--save", base)
     assert only_saved.code == 0
     assert "↓ SAVED" in only_saved.out

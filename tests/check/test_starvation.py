@@ -102,7 +102,7 @@ def test_a_shared_machine_that_stalls_in_few_turns_decides_as_a_quiet_one() -> N
     trials = 8
     for injected, verdict in ((Injected(), "pass"), (Injected(ms=30.0), "regressed")):
         found = [
-            judge(simulated_pairs(90, SHARED, injected, np.random.default_rng((11, i))))
+            judge(simulated_pairs(126, SHARED, injected, np.random.default_rng((11, i))))
             for i in range(trials)
         ]
         assert sum(j.starvation.pairs > 0 for j in found) == trials

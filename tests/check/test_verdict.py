@@ -199,16 +199,33 @@ def test_turns_lost_in_nine_conversations_are_no_chance(losing: int, verdict: st
     assert lost.verdict == verdict
 
 
-def test_losses_that_come_together_leave_more_open_than_scattered_ones() -> None:
-    scattered = metric(judge(in_conversations([1] * 8 + [0] * 92)), "hit rate")
-    together = metric(judge(in_conversations([4, 4] + [0] * 98)), "hit rate")
-    assert scattered.difference == together.difference == 0.02
-    assert scattered.high is not None
-    assert together.high is not None
-    assert together.high > scattered.high
-    none = metric(judge(in_conversations([0] * 100)), "hit rate")
-    assert none.high is not None
-    assert none.high > 0  # what was never seen may happen all the same
+@pytest.mark.parametrize(("calls", "turns"), [(10, 10), (12, 8), (24, 3)])
+@pytest.mark.parametrize("lost", [0.1, 0.15])
+@pytest.mark.parametrize("how", ["no_reply", "cut_in"])
+def test_who_loses_whole_calls_as_often_as_the_limit_does_not_pass(
+    calls: int, turns: int, lost: float, how: Outcome
+) -> None:
+    rng, passed = np.random.default_rng(11), 0
+    name = "cut-ins" if how == "cut_in" else "hit rate"
+    for _ in range(20):
+        bad = (rng.random(calls) < lost).repeat(turns)
+        candidate = [Reading(how, None, {}) if b else answered(400.0) for b in bad]
+        pairs = [
+            Pair(("s", n % turns, 0.0, n // turns), answered(400.0), mine)
+            for n, mine in enumerate(candidate)
+        ]
+        passed += metric(judge(pairs), name).verdict == "pass"
+    assert passed <= 2  # of 20 at 2.5 %: more in one of 700 such tests
+
+
+def test_a_pass_takes_as_many_calls_as_exclude_the_limit_whatever_turns_they_have() -> None:
+    before, after = (metric(judge(in_conversations([0] * n)), "hit rate") for n in (35, 36))
+    assert (before.verdict, before.turns_needed) == ("undecided", 4)
+    assert after.verdict == "pass"
+    # What is lost counts by calls, however many of their turns.
+    together = metric(judge(in_conversations([4] + [0] * 35)), "hit rate")
+    apart = metric(judge(in_conversations([1] * 4 + [0] * 32)), "hit rate")
+    assert together.high == apart.high
 
 
 def test_a_loss_that_it_says_it_would_have_caught_it_catches() -> None:

@@ -116,7 +116,9 @@ async def test_backends_take_turns_and_what_they_did_is_stored(tmp_path: Path, a
 
 
 async def test_one_overtakes_the_other_where_enough_turns_say_so(agents: Answering):
-    right = [made_turn("right").model_copy(update={"turn": i}) for i in range(1, 81)]
+    right = [
+        made_turn("right").model_copy(update={"turn": i, "scenario": f"s{i}"}) for i in range(1, 81)
+    ]
     wrong = {"answer": WRONG, "events": agents.turn("quick", "x", 1, 1, 0).events}
     quick = [
         t.model_copy(update=wrong if t.turn % 2 else {"events": wrong["events"]}) for t in right
@@ -135,7 +137,9 @@ def test_drawings_stay_in_their_frames_whatever_the_figures():
     for right, n in ((0, 20), (1, 20), (20, 20)):
         for price in (None, (1.0, 10.0), (0.0, 0.0)):
             turns = [
-                made_turn("right" if i <= right else "wrong").model_copy(update={"turn": i})
+                made_turn("right" if i <= right else "wrong").model_copy(
+                    update={"turn": i, "scenario": f"s{i}"}
+                )
                 for i in range(1, n + 1)
             ]
             record = make_comparison([Side("one", turns, price), Side(SCRIPT, turns, price)])
@@ -248,7 +252,9 @@ def test_a_price_is_read():
     assert parse_price("slow=sim=1,2.5") == ("slow=sim", (1.0, 2.5))
 
 
-@pytest.mark.parametrize("text", ["small", "small=1", "small=1,2,3", "=1,2", "small=-1,2", "a=x,y"])
+@pytest.mark.parametrize(
+    "text", ["small", "small=1", "small=1,2,3,4", "=1,2", "small=-1,2", "a=x,y"]
+)
 def test_a_price_that_is_none_is_refused(text: str):
     with pytest.raises(InputError, match="NAME=IN,OUT"):
         parse_price(text)

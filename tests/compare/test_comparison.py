@@ -72,7 +72,7 @@ def figures(name: str, turns: list[Turn], price: Any = PRICE) -> BackendRecord:
 
 
 def side(name: str, right: int, n: int, ms: float, usd_factor: float = 1.0) -> Side:
-    turns = [turn("right" if i < right else "wrong", ms=ms, turn=i + 1) for i in range(n)]
+    turns = [turn("right" if i < right else "wrong", ms=ms, scenario=f"s{i}") for i in range(n)]
     return Side(name, turns, (PRICE[0] * usd_factor, PRICE[1] * usd_factor))
 
 
@@ -97,6 +97,22 @@ def test_what_nobody_heard_is_paid_for_too():
         "wasted_prompt_tokens": 190.0,  # counted in the others
     }
     assert turn_usd(turn(counts=counts), PRICE) == pytest.approx((470 * 1 + 26 * 10) / 1e6)
+
+
+@pytest.mark.parametrize(
+    ("counts", "price", "input_tokens"),
+    [
+        ({"llm_cache_read_tokens": 80.0}, PRICE, 100),
+        ({"llm_cache_read_tokens": 80.0}, (*PRICE, 0.5), 20 + 40),
+        ({"llm_cache_read_cheap_tokens": 80.0}, PRICE, 20 + 8),
+        ({"llm_cache_written_tokens": 80.0}, PRICE, 20 + 100),
+    ],
+)
+def test_what_is_cached_has_its_own_price(
+    counts: dict[str, float], price: Any, input_tokens: float
+):
+    counts |= {"llm_prompt_tokens": 100.0, "llm_completion_tokens": 0.0}
+    assert turn_usd(turn(counts=counts), price) == pytest.approx(input_tokens / 1e6)
 
 
 def test_a_combined_backend_costs_what_all_its_parts_did():
@@ -165,8 +181,8 @@ def test_the_better_of_two_overtakes_the_quicker_in_a_long_task():
     of = chain(quick, good)
     assert round(100 * of["quick"].success[10], 1) == 10.7
     assert round(100 * of["good"].success[10], 1) == 34.9
-    assert of["quick"].success_low[10] == pytest.approx(0.584**10, rel=0.01)
-    assert of["quick"].success_high[10] == pytest.approx(0.919**10, rel=0.01)
+    assert of["quick"].success_low[10] == pytest.approx(0.563**10, rel=0.01)
+    assert of["quick"].success_high[10] == pytest.approx(0.943**10, rel=0.01)
 
 
 def test_with_turns_enough_the_crossing_is_sure():
@@ -189,16 +205,18 @@ def test_rounds_of_the_same_answers_make_no_crossing_surer():
 
 def test_only_turns_that_both_have_are_compared():
     quick, good = side("quick", 5, 10, 1000), side("good", 10, 10, 2000)
-    longer = [*good.turns, *(turn("wrong", ms=90_000, turn=n) for n in range(11, 30))]
+    longer = [*good.turns, *(turn("wrong", ms=90_000, scenario=f"s{n}") for n in range(11, 30))]
     found = crossings([quick, Side("good", longer, good.price)])
     assert found == crossings([quick, good])
     assert found[0].n == 10
 
 
 def test_two_backends_beside_each_other():
-    one = [turn("right", 300.0 + 10 * n, turn=n) for n in range(1, 9)]
-    other = [turn("right" if n > 2 else "wrong", 400.0 + 10 * n, turn=n) for n in range(1, 9)]
-    other[7] = turn("wrong", None, turn=8)
+    one = [turn("right", 300.0 + 10 * n, scenario=f"s{n}") for n in range(1, 9)]
+    other = [
+        turn("right" if n > 2 else "wrong", 400.0 + 10 * n, scenario=f"s{n}") for n in range(1, 9)
+    ]
+    other[7] = turn("wrong", None, scenario="s8")
     (found,) = pairs_of([Side("one", one, None), Side("other", other, None)])
     assert (found.one, found.other, found.right_n, found.gap_n) == ("one", "other", 8, 8)
     assert (found.only_one, found.only_other, found.right.value) == (3, 0, 0.375)
@@ -218,7 +236,7 @@ def test_two_that_never_answer_are_neither_of_them_slower():
 
 def test_who_is_not_judged_or_has_no_price_is_in_no_chain_of_it():
     unjudged = Side("unjudged", [turn("not_judged")], PRICE)
-    free, good = Side("free", [turn("right")], None), side("good", 18, 20, 2000)
+    free, good = Side("free", [turn("right", scenario="s0")], None), side("good", 18, 20, 2000)
     assert list(chain(unjudged, free, good)) == ["free", "good"]
     assert [c.what for c in crossings([unjudged, free, good])] == ["time"]
     assert chain(free)["free"].usd[10] is None

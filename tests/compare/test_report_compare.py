@@ -25,7 +25,7 @@ def turns(n: int) -> list[Turn]:
         {"event": "AgentSilence", "at_ns": 3_000_000_000},
     )
     about = {"answer": answer, "counts": counts, "events": spoken}
-    return [make_turn(turn=i, **about) for i in range(1, n + 1)]
+    return [make_turn(scenario=f"s{i}", turn=i, **about) for i in range(1, n + 1)]
 
 
 def compared(

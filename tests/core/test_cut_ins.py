@@ -109,7 +109,7 @@ def test_pauses_are_counted_by_their_length():
 
 
 def test_rounds_of_one_recording_do_not_narrow_what_its_pauses_show():
-    once = [turn_with(turn=n, onset_ms=2500 if n == 1 else None) for n in range(1, 9)]
+    once = [turn_with(scenario=f"s{n}", onset_ms=2500 if n == 1 else None) for n in range(1, 9)]
     rounds = [turn.model_copy(update={"repeat": r}) for r in range(1, 6) for turn in once]
     (of_one,), (of_five,) = (
         [row.heard for row in by_pause_length(turns) if row.from_ms == 800]

@@ -4,8 +4,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
-from turngap.core.stats import n_needed, percentile, proportion, proportion_of_takes
+from turngap.core.stats import (
+    at_most,
+    n_needed,
+    n_without_a_miss,
+    net_share,
+    percentile,
+    proportion,
+)
 
 GAPS = st.floats(-5_000, 60_000)
 
@@ -120,15 +128,19 @@ def test_the_interval_covers_the_truth_95_times_in_100(q: float, n: int) -> None
 
 
 @given(st.integers(1, 10_000), st.data())
-def test_wilsons_interval(n: int, data: st.DataObject) -> None:
+def test_the_interval_is_clopper_and_pearsons(n: int, data: st.DataObject) -> None:
     hits = data.draw(st.integers(0, n))
-    p = proportion(hits, n)
-    share, z = hits / n, 1.959963984540054
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    assert (p.hits, p.n, p.value) == (hits, n, share)
-    assert p.low == pytest.approx(max(0.0, centre - half), abs=1e-9)
-    assert p.high == pytest.approx(min(1.0, centre + half), abs=1e-9)
+    p, exact = proportion(hits, n), binomtest(hits, n).proportion_ci(method="exact")
+    assert (p.hits, p.n, p.value) == (hits, n, hits / n)
+    assert p.low == pytest.approx(exact.low, abs=1e-9)
+    assert p.high == pytest.approx(exact.high, abs=1e-9)
+
+
+@pytest.mark.parametrize(("share", "n"), [(0.9, 36), (0.95, 72), (0.99, 368)])
+def test_so_many_hits_without_a_miss_show_a_share(share: float, n: int) -> None:
+    assert n_without_a_miss(share) == n
+    lows = [proportion(hits, hits).low or 0.0 for hits in (n - 1, n)]
+    assert lows[0] < share <= lows[1]
 
 
 def test_all_of_a_few_is_not_certainty() -> None:
@@ -143,50 +155,32 @@ def test_a_share_of_nothing_is_none() -> None:
     assert (p.value, p.low, p.high) == (None, None, None)
 
 
-# --- shares of things that were tried several times -------------------------------------------
+# --- what was gained, less what was lost -------------------------------------------------------
 
 
-@given(st.lists(st.booleans(), min_size=1, max_size=30), st.integers(1, 9))
-def test_who_does_alike_in_every_round_has_told_no_more_than_in_one(
-    outcomes: list[bool], rounds: int
-) -> None:
-    once = proportion(sum(outcomes), len(outcomes))
-    again = proportion_of_takes([[outcome] * rounds for outcome in outcomes])
-    assert (again.hits, again.n) == (once.hits * rounds, once.n * rounds)
-    assert again.low == pytest.approx(once.low)
-    assert again.high == pytest.approx(once.high)
+def test_no_further_loss_ever_raises_a_bound() -> None:
+    for n in range(3, 31):
+        bounds = {(a, b): net_share(a, b, n) for a in range(n + 1) for b in range(n + 1 - a)}
+        for (gained, lost), (low, high) in bounds.items():
+            assert low - 1e-12 <= (gained - lost) / n <= high + 1e-12
+            for better in ((gained + 1, lost), (gained, lost - 1), (gained + 1, lost - 1)):
+                if better in bounds:
+                    assert low <= bounds[better][0] + 1e-9
+                    assert high <= bounds[better][1] + 1e-9
 
 
-@given(st.lists(st.lists(st.booleans(), max_size=6), max_size=12))
-def test_takes_count_for_themselves_at_most_and_for_their_things_at_least(
-    takes: list[list[bool]],
-) -> None:
-    found = proportion_of_takes(takes)
-    every = [outcome for take in takes for outcome in take]
-    tightest = proportion(sum(every), len(every))
-    assert (found.hits, found.n, found.value) == (tightest.hits, tightest.n, tightest.value)
-    if found.low is not None and found.high is not None:
-        assert tightest.low is not None
-        assert tightest.high is not None
-        assert found.low <= tightest.low + 1e-12
-        assert found.high >= tightest.high - 1e-12
+def test_nothing_gained_and_nothing_lost_bounds_each_as_clopper_and_pearson_do() -> None:
+    assert net_share(0, 0, 36) == pytest.approx((-at_most(0, 36), at_most(0, 36)))
+    assert at_most(0, 36) < 0.1 < at_most(0, 35)
 
 
-def test_the_interval_holds_the_truth_where_turns_differ_and_rounds_repeat_them() -> None:
-    rng = np.random.default_rng(7)
-    held = naive = 0
-    trials = 600
-    for _ in range(trials):
-        chances = rng.beta(0.6, 0.4, 20)  # most turns are nearly always right, or nearly never
-        takes = [list(rng.random(5) < chance) for chance in chances]
-        found = proportion_of_takes(takes)
-        as_if = proportion(found.hits, found.n)
-        assert None not in (found.low, found.high, as_if.low, as_if.high)
-        held += (found.low or 0) <= 0.6 <= (found.high or 0)
-        naive += (as_if.low or 0) <= 0.6 <= (as_if.high or 0)
-    # 95 % less three standard errors of 600 trials; as if all takes were turns, a third misses.
-    assert held / trials > 0.92
-    assert naive / trials < 0.85
+@pytest.mark.parametrize(("gained", "lost"), [(0.0, 0.1), (0.1, 0.1), (0.3, 0.3), (0.4, 0.1)])
+def test_the_difference_is_held_whatever_was_gained_and_lost(gained: float, lost: float) -> None:
+    rng, n, trials = np.random.default_rng(5), 20, 1000
+    drawn = rng.multinomial(n, [gained, lost, 1 - gained - lost], trials)
+    ends = [net_share(int(a), int(b), n) for a, b, _ in drawn]
+    held = sum(low <= gained - lost <= high for low, high in ends) / trials
+    assert held >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / trials)
 
 
 def test_a_value_below_all_others_has_its_place_in_the_order() -> None:

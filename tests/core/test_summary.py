@@ -9,7 +9,6 @@ from turngap.core.budget import OUTCOMES, Outcome, TurnEnd
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.results import NO_TEXT, AnswerRecord, AudioRecord, PacingRecord, Turn
 from turngap.core.stages import Stage
-from turngap.core.stats import proportion
 from turngap.core.summary import summarise
 
 ENDED: dict[Outcome, TurnEnd] = {
@@ -208,25 +207,6 @@ def test_rounds_are_counted_as_turns_and_said_to_be_of_recorded_ones() -> None:
     assert both["gap_ms"]["ci95"]["p50"] == one["gap_ms"]["ci95"]["p50"]
 
 
-def test_a_few_misses_do_not_hide_that_rounds_repeat_the_gaps() -> None:
-    def gap_ms(n: int, r: int) -> float:
-        # Each round misses the budget once, in another turn.
-        return 2000.0 if n == 5 * r else 100.0 + 10 * n
-
-    def hit_rate(rounds: int) -> float:
-        made = [
-            turn("late" if n == 5 * r else "answered", gap_ms(n, r), take=(n, r))
-            for n in range(1, 22)
-            for r in range(1, rounds + 1)
-        ]
-        return summarise(made).hit_rate.low or 0.0
-
-    # As if independent, 60 of 63 would be known far better than 20 of 21.
-    independent = proportion(60, 63).low or 0.0
-    assert hit_rate(1) == pytest.approx(proportion(20, 21).low, abs=0.01)
-    assert hit_rate(3) < independent - 0.05
-
-
 def judged(verdict: str, why: str | None = None, **changes: object) -> Turn:
     answer = AnswerRecord.model_validate({"verdict": verdict, "why": why})
     return turn().model_copy(update={"answer": answer, **changes})
@@ -239,7 +219,7 @@ def test_right_answers_are_of_those_judged_and_the_others_are_counted_by_reason(
     assert summary.not_judged == {"x": 2}
     correct = summary.as_json()["correct"]
     assert (correct["right"], correct["n"], correct["value"]) == (3, 4, 0.75)
-    assert correct["ci95"][0] < 0.75 < correct["ci95"][1]
+    assert correct["ci95"] == [None, None]  # takes of one recorded turn
     assert summarise([judged("not_judged", "x")]).right.value is None
 
 

@@ -98,6 +98,7 @@ def comparisons() -> Iterator[tuple[str, Report]]:
     def side(name: str, n: int, factor: float, wrong_every: int = 0) -> Side:
         turns = [
             make_turn(
+                scenario=f"s{i}",
                 turn=i,
                 marks_ms=scaled(factor),
                 answer=wrong if wrong_every and i % wrong_every == 0 else right,

@@ -19,7 +19,6 @@ from turngap.store.provenance import this_machine
 from turngap.turns.figures import (
     GAP_MS,
     SHARE,
-    Recordings,
     measured_curve,
     point_figures,
     silence_curve,
@@ -99,6 +98,7 @@ def turns_with_a_pause(gap_ms: float, cut_ins: int) -> list[Turn]:
     pauses = (PauseRecord(start_ms=500, end_ms=1000),)
     return [
         make_turn(
+            scenario=f"s{n}",
             turn=n,
             marks_ms={"received": at - 1, "agent_onset": at},
             speech_ms=2000.0,
@@ -113,7 +113,6 @@ def curve(folder: Path) -> Path:
     """Store a curve of two values."""
     folder.mkdir(exist_ok=True)
     played = {"100": turns_with_a_pause(200, 10), "400": turns_with_a_pause(500, 1)}
-    recordings = Recordings(turn for turns in played.values() for turn in turns)
     points = [
         point_figures(turns, value=value, run=f"run-{value}", valid=True)
         for value, turns in played.items()
@@ -134,9 +133,9 @@ def curve(folder: Path) -> Path:
         share=SHARE,
         gap_ms=GAP_MS,
         points=tuple(points),
-        measured=measured_curve(list(played.values()), recordings),
-        waiting=waiting_curve(played["400"], recordings),
-        silence=silence_curve(played["400"], recordings),
+        measured=measured_curve(list(played.values())),
+        waiting=waiting_curve(played["400"]),
+        silence=silence_curve(played["400"]),
         stand_ins=("synthetic voices",),
         settings={},
     )

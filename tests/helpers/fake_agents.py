@@ -21,7 +21,7 @@ from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target, resolve
 
 OLD, NEW = "ws://127.0.0.1:9/old", "ws://127.0.0.1:9/new"
-ENOUGH = 13  # rounds of 6 pairs: more than the 72 that p95 needs
+ENOUGH = 18  # rounds of 2 conversations, which a pass takes 36 of, and of 6 pairs
 
 
 class FakeAgents:

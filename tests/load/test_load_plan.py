@@ -118,8 +118,8 @@ def test_a_seed_is_the_schedules_and_not_that_of_somebodys_server() -> None:
 
 
 def test_a_held_level_is_held_for_as_many_turns_as_tell() -> None:
-    assert turns_to_tell(0.95) == 73
-    assert plan(sessions="2").level_step(1, 2).turns == 73
+    assert turns_to_tell(0.95) == 72
+    assert plan(sessions="2").level_step(1, 2).turns == 72
     held = plan(sessions="2", duration_s=20.0).level_step(1, 2)
     assert held.window.measured_s == 20.0
 

@@ -537,19 +537,56 @@ def test_tokens_are_counted_and_those_within_the_llms_window_too() -> None:
     turns: list[AgentTurn] = []
     recorder = MarksRecorder(0.0, turns.append)
     recorder.llm_requested(ns(1000))
-    for ms in (1200, 1450, 1451, 2000):
+    for ms in (1200, 1450, 1451, 1600, 2000):
         recorder.said(ns(ms))
-    recorder.used(prompt_tokens=90, completion_tokens=4)
+    recorder.used(prompt_tokens=90, completion_tokens=5)
     recorder.finish()
     (turn,) = turns
     assert turn.marks["llm_first_token"] == ns(1200)
     assert turn.counts == {
         "llm_window_tokens": 2,
         "llm_ttft_ms": 200,
-        "llm_tokens_per_s": pytest.approx(3 / 0.8),
+        "llm_tokens_per_s": pytest.approx(4 / 0.8),
         "llm_prompt_tokens": 90,
-        "llm_completion_tokens": 4,
+        "llm_completion_tokens": 5,
     }
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "tokens", "per_s", "window"),
+    [
+        ((100, 150, 200, 250, 300), 150, 600, 150),  # 30 tokens a piece
+        ((100, 150, 200, 250), 120, None, 120),  # too few pieces for a rate
+        ((100, 100, 100, 101, 101), 5, None, 5),  # a burst
+        ((100, 150, 200, 250, 500), 50, 100, 40),
+    ],
+)
+def test_tokens_are_what_the_llm_says_it_used_whatever_pieces_they_come_in(
+    at_ms: tuple[int, ...], tokens: int, per_s: float | None, window: float
+) -> None:
+    turns: list[AgentTurn] = []
+    recorder = MarksRecorder(0.0, turns.append)
+    recorder.llm_requested(ns(0))
+    for ms in at_ms:
+        recorder.said(ns(ms))
+    recorder.used(prompt_tokens=90, completion_tokens=tokens)
+    recorder.finish()
+    assert turns[0].counts.get("llm_tokens_per_s") == (per_s and pytest.approx(per_s))
+    assert turns[0].counts["llm_window_tokens"] == pytest.approx(window)
+
+
+def test_thoughts_and_calls_of_tools_have_tokens_of_their_own() -> None:
+    turns: list[AgentTurn] = []
+    recorder = MarksRecorder(0.0, turns.append)
+    recorder.llm_requested(ns(0))
+    recorder.used(prompt_tokens=90, completion_tokens=500)  # a call
+    for ms in (10, 20, 30, 40, 50):
+        recorder.thought(ns(ms))
+    for ms in (100, 150, 200, 250, 300):
+        recorder.said(ns(ms))
+    recorder.used(prompt_tokens=90, completion_tokens=20)
+    recorder.finish()
+    assert turns[0].counts["llm_tokens_per_s"] == pytest.approx(4 * 2 / 0.2)
 
 
 def test_what_a_model_thinks_is_counted_apart_and_is_not_its_first_token() -> None:
@@ -590,7 +627,9 @@ def test_a_guess_is_as_fast_as_it_was_from_its_own_request() -> None:
     recorder.guessed(ns(1000))
     recorder.said(ns(1100))
     recorder.turn_decided(ns(1150))
-    recorder.said(ns(1110))
+    for ms in (1110, 1120, 1130, 1140):
+        recorder.said(ns(ms))
+    recorder.used(prompt_tokens=9, completion_tokens=5)
     recorder.finish()
     (turn,) = turns
     assert turn.counts["llm_ttft_ms"] == 100

@@ -1,6 +1,5 @@
 """Where speech is found in a recording, and what is said about the finding."""
 
-import dataclasses
 import re
 
 import numpy as np
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 from helpers.made_speech import RATE, louder, room, spoken
 from turngap.core.audio import Pcm
-from turngap.scenario import silero
 from turngap.scenario.reading import DIGITAL_SILENCE_MS, digital_silence
 from turngap.scenario.speech import FoundSpeech, find_speech
 
@@ -59,14 +57,6 @@ def test_speech_is_found_where_it_is() -> None:
     assert speech.pauses == ()
     assert speech.warnings == ()
     assert speech.snr_db > 20
-
-
-def test_speech_is_found_without_pipecat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silero, "AGENT", dataclasses.replace(silero.AGENT, name="no_such_module"))
-    pcm, start_ms, end_ms = spoken()
-    bounds = found(pcm).bounds
-    assert abs(bounds.start_ms - start_ms) <= NEAR_MS
-    assert abs(bounds.end_ms - end_ms) <= NEAR_MS
 
 
 def test_the_error_covers_the_truth() -> None:

@@ -1,7 +1,7 @@
 """Turns that only one of two agents failed, and whether that is more than chance.
 
-Conversations are exchanged and drawn whole, as for the other metrics: a machine that stalls through
-nine turns of one conversation has shown one slow conversation.
+Conversations count whole, as for the other metrics: a machine that stalls through nine turns of one
+conversation has shown one slow conversation.
 """
 
 import math
@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from turngap.check.record import CUT_INS, HIT_RATE
+from turngap.core.clusters import least_n
 from turngap.core.distributions import beta_quantile, beta_share
 from turngap.core.paired import Exchanges, Floats, Pair, Reading
+from turngap.core.stats import MISSED, net_share
 
 Failed = Callable[[Reading], bool]
 
@@ -44,13 +46,12 @@ def failures_of(pairs: Sequence[Pair], swaps: Exchanges, failed: Failed, share: 
     `share` is as in `judge`. If a starved caller may have made a turn late, each bound assumes what
     favours it least.
     """
-    error = MISSED * share
     surely = _moved([p.in_doubt_for for p in pairs], failed)
     perhaps = _moved([p.in_doubt_against for p in pairs], failed)
     return Failures(
         difference=float(_moved(pairs, failed).mean()),
-        low=_interval(surely, swaps, error)[0],
-        high=_interval(perhaps, swaps, error)[1],
+        low=_bounds(surely, swaps, share)[0],
+        high=_bounds(perhaps, swaps, share)[1],
         p_value=swaps.p_value(surely),
         detectable=_detectable(swaps.sums(surely), len(pairs), ALPHA * share / METRICS),
     )
@@ -61,32 +62,15 @@ def _moved(pairs: Sequence[Pair], failed: Failed) -> Floats:
     return np.array(moved, dtype=np.float64)
 
 
-def _interval(moved: Floats, swaps: Exchanges, error: float) -> tuple[float, float]:
-    """Return the wider of two intervals at either end: neither alone is enough.
+def _bounds(moved: Floats, swaps: Exchanges, share: float) -> tuple[float, float]:
+    """Bound what was lost less what was won, as if all turns of a conversation had the same fate.
 
-    The interval by turns bounds even a loss that was never seen, but turns of a conversation are
-    not lost one by one. Resampled conversations allow for that, but not for losses that were never
-    seen.
+    A call is lost whole, as by a recogniser that does not connect. That none was lost in ten tells
+    nothing of what comes once in ten, however many turns they have.
     """
-    n, lost, won = len(moved), int(np.sum(moved > 0)), int(np.sum(moved < 0))
-    # What was lost less what was won, each bounded by Clopper and Pearson at half the error.
-    half = error / 2
-    turns = (
-        _share_at_least(lost, n, half) - _share_at_most(won, n, half),
-        _share_at_most(lost, n, half) - _share_at_least(won, n, half),
-    )
-    sizes = swaps.sums(np.ones(n))
-    resampled = (swaps.counts @ swaps.sums(moved)) / (swaps.counts @ sizes)
-    low, high = (float(end) for end in np.quantile(resampled, (error, 1 - error)))
-    return min(turns[0], low), max(turns[1], high)
-
-
-def _share_at_most(k: int, n: int, error: float) -> float:
-    return 1.0 if k == n else beta_quantile(1 - error, k + 1, n - k)
-
-
-def _share_at_least(k: int, n: int, error: float) -> float:
-    return 0.0 if k == 0 else beta_quantile(error, k, n - k + 1)
+    n = least_n(swaps.groups)
+    lost, won = float(np.mean(moved > 0)), float(np.mean(moved < 0))
+    return net_share(lost * n, won * n, n, MISSED * share)
 
 
 def _detectable(sums: Floats, turns: int, alpha: float) -> float | None:
@@ -110,9 +94,6 @@ ALPHA = 0.01
 # The typical gap, its tail, the hit rate and the cut-ins.
 METRICS = 4
 POWER = 0.95
-
-# Each end of an interval is wrong in at most this share: 95 % in all.
-MISSED = 0.025
 
 
 def conversations_needed(alpha: float = ALPHA) -> int:

@@ -79,7 +79,7 @@ class StageShift:
 
 
 class BudgetRecord(Stored):
-    """A budget of the candidate alone: the share of turns within it, with Wilson's interval.
+    """A budget of the candidate alone: the share of turns within it, with its 95 % interval.
 
     `share` and `low` are as read; `high` is of the turns at their quickest, where a starved caller
     may have made them read long.

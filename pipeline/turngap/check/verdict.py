@@ -17,7 +17,6 @@ from turngap.check.failures import (
     ALPHA,
     FAILED,
     METRICS,
-    MISSED,
     POWER,
     conversations_needed,
     failures_of,
@@ -44,7 +43,7 @@ from turngap.core.paired import (
     typical,
 )
 from turngap.core.starvation import Starvation, starvation_of
-from turngap.core.stats import n_needed
+from turngap.core.stats import MISSED, n_needed, n_without_a_miss
 
 # Of the width that is left, `turns_needed` lets the estimate take this much (80 % of cases).
 _LUCK = 1 + normal_quantile(0.8) / normal_quantile(1 - MISSED)
@@ -206,20 +205,13 @@ def _tail_metric(sample: _Sample, limit: float) -> MetricVerdict:
     missed = MISSED * sample.share
     low = float(np.quantile(_p95s(sample.b_at_best, sample) - _p95s(sample.a, sample), missed))
     high = float(np.quantile(_p95s(sample.b, sample) - _p95s(sample.a_at_best, sample), 1 - missed))
-    bounded = sample.n >= _n_bounding(0.95, missed)
+    # With fewer, no resampling can know how slow the slowest twentieth is.
+    bounded = sample.n >= n_without_a_miss(0.95, missed)
     return replace(tested, difference=ends[1] - ends[0], low=low, high=high if bounded else None)
 
 
 def _p95s(gaps: Floats, sample: _Sample) -> Floats:
     return resampled_quantiles(gaps, 0.95, sample.swaps)
-
-
-def _n_bounding(q: float, missed: float) -> int:
-    """Count the turns that include one of the slowest 1 - `q`, with error `missed`.
-
-    With fewer, no resampling can know how slow those are.
-    """
-    return math.ceil(math.log(missed) / math.log(q))
 
 
 def _too_few(metric: MetricVerdict, needed: int) -> MetricVerdict:
@@ -264,16 +256,23 @@ def _with_verdict(
         missing = math.ceil(metric.n * (enough / conversations - 1))
         return replace(metric, turns_needed=missing, why=why)
     why = f"a regression of {_shown(metric, metric.limit)} is not excluded"
-    return replace(metric, turns_needed=_turns_needed(metric, alpha), why=why)
+    needed = _turns_needed(metric, alpha, metric.n / max(1, conversations))
+    return replace(metric, turns_needed=needed, why=why)
 
 
-def _turns_needed(metric: MetricVerdict, alpha: float) -> int | None:
-    """More pairs narrow an interval by their square root: until the limit is out of it, or 0 is."""
+def _turns_needed(metric: MetricVerdict, alpha: float, each: float) -> int | None:
+    """More pairs narrow an interval by their square root: until the limit is out of it, or 0 is.
+
+    Where nothing was lost it takes so many conversations, of `each` so many pairs.
+    """
     difference, high, n = metric.difference, metric.high, metric.n
     if difference is None or metric.p_value is None:
         return None
+    missed = MISSED * alpha / ALPHA
     if high is None:
-        return max(1, _n_bounding(0.95, MISSED * alpha / ALPHA) - n)
+        return max(1, n_without_a_miss(0.95, missed) - n)
+    if metric.unit == "share" and difference <= 0 and metric.limit < 1:
+        return max(1, math.ceil(each * n_without_a_miss(1 - metric.limit, missed)) - n)
     candidates: list[float] = []
     if difference < metric.limit:
         candidates.append(n * (_LUCK * (high - difference) / (metric.limit - difference)) ** 2)

@@ -69,11 +69,12 @@ def speed(record: ComparisonRecord) -> Chart | None:
         bars=[
             Bar(
                 max(0.0, dot.x - 0.2),
-                _up(b.correct.high or 0.0),
+                _up(b.correct.high),
                 0.4,
-                _up(b.correct.low or 0.0) - _up(b.correct.high or 0.0),
+                _up(b.correct.low) - _up(b.correct.high),
             )
             for dot, (_, b) in zip(dots, shown, strict=True)
+            if b.correct.low is not None and b.correct.high is not None
         ],
         dots=dots,
         labels=[

@@ -46,6 +46,7 @@ from turngap.core.clusters import Take
 from turngap.core.results import Turn
 from turngap.core.stats import Percentile, percentile_of
 from turngap.core.summary import counted_turns, due_ms, summarise
+from turngap.core.tokens import CACHE_READ, CACHE_READ_NET, CACHE_WRITTEN
 
 # Lengths of a task that are shown.
 LENGTHS = (1, 2, 3, 5, 10, 20)
@@ -66,8 +67,11 @@ SAID = ("llm_completion_tokens", "unreported_completion_tokens", "warm_requests"
 # A turn's count of answers that another part of a combined backend gave, since one had failed.
 FELL_BACK = "combined_fell_back"
 
-# US dollars per million input and output tokens.
-UsdPerMillion = tuple[float, float]
+# US dollars per million input and output tokens, and per million input tokens from a cache.
+UsdPerMillion = tuple[float, float] | tuple[float, float, float]
+# What Anthropic's prices of tokens that are read from its cache, or written to it, are to the
+# input's (its documentation, "Prompt caching", writes that last for five minutes).
+CACHED_READ, CACHED_WRITE = 0.1, 1.25
 
 
 def backend_figures(
@@ -154,7 +158,15 @@ def turn_usd(turn: Turn, price: UsdPerMillion | None) -> float | str:
     if "llm_prompt_tokens" not in turn.counts:
         return NO_TOKENS
     read, said = (sum(turn.counts.get(name, 0.0) for name in names) for names in (READ, SAID))
-    return (read * price[0] + said * price[1]) / 1e6
+    plain, cheap, written = (
+        turn.counts.get(name, 0.0) for name in (CACHE_READ, CACHE_READ_NET, CACHE_WRITTEN)
+    )
+    # Without a price of their own, what others than Anthropic cache is paid in full.
+    given = price[2] if len(price) > 2 else None
+    read_usd = read * price[0] + plain * ((price[0] if given is None else given) - price[0])
+    read_usd += cheap * ((CACHED_READ * price[0] if given is None else given) - price[0])
+    read_usd += written * (CACHED_WRITE - 1) * price[0]
+    return (read_usd + said * price[1]) / 1e6
 
 
 def price_of(turns: Sequence[Turn], price: UsdPerMillion | None) -> PriceRecord:
@@ -187,13 +199,17 @@ def chain_of(backends: Sequence[BackendRecord]) -> tuple[ChainRecord, ...]:
             name=backend.name,
             success={n: success(figures.right, n) for n in LENGTHS},
             success_low={n: success(backend.correct.low or 0.0, n) for n in LENGTHS},
-            success_high={n: success(backend.correct.high or 0.0, n) for n in LENGTHS},
+            success_high={n: success(_or_all(backend.correct.high), n) for n in LENGTHS},
             ms={n: _finite(expected_ms(figures, n)) for n in LENGTHS},
             usd={n: _finite(expected_usd(figures, n)) for n in LENGTHS},
         )
         for backend in backends
         if (figures := chain_figures(backend)) is not None
     )
+
+
+def _or_all(high: float | None) -> float:
+    return 1.0 if high is None else high
 
 
 def chain_figures(backend: BackendRecord) -> TurnFigures | None:
@@ -264,8 +280,7 @@ def _median_apart(pairs: Pairs[float]) -> Percentile:
 
 def _apart_by(pairs: Pairs[bool], why_none: str) -> Percentile:
     """Return the difference of two shares with its interval; None, with the reason, if no pair."""
-    found = difference(pairs)
-    return Percentile(None, why_none=why_none) if found is None else Percentile(*found)
+    return difference(pairs) or Percentile(None, why_none=why_none)
 
 
 def crossings(sides: Sequence[Side]) -> list[CrossingRecord]:

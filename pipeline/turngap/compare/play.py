@@ -128,21 +128,23 @@ class ComparePlan(PlayPlan):
 
 
 def parse_price(text: str) -> tuple[str, UsdPerMillion]:
-    """Parse a price from `NAME=IN,OUT`, US dollars per million tokens.
+    """Parse a price from `NAME=IN,OUT` or `NAME=IN,OUT,CACHED`, US dollars per million tokens.
 
     Raises:
         InputError: it is not of that form.
     """
     name, _, figures = text.rpartition("=")
     values = [value_of(v) for v in figures.split(",")]
-    good = len(values) == 2 and all(isinstance(v, int | float) and v >= 0 for v in values)
+    good = len(values) in (2, 3) and all(isinstance(v, int | float) and v >= 0 for v in values)
     if not name or not good:
         raise InputError(
             "compare.price",
-            f"--price {text!r}: expected NAME=IN,OUT in US dollars per million tokens",
+            f"--price {text!r}: expected NAME=IN,OUT or NAME=IN,OUT,CACHED in US dollars per "
+            "million tokens",
             hint="for example --price small=0.1,0.4",
         )
-    return name.strip(), (float(values[0]), float(values[1]))
+    usd = [float(value) for value in values]
+    return name.strip(), (usd[0], usd[1]) if len(usd) == 2 else (usd[0], usd[1], usd[2])
 
 
 async def compare(

@@ -14,12 +14,12 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from turngap.compare.chain import LogRatio
-from turngap.core.clusters import Take
+from turngap.core.clusters import Clusters, Take
 from turngap.core.distributions import student_quantile
 from turngap.core.paired import Pair, exchanges
 from turngap.core.results import Turn
 from turngap.core.starvation import Starvation, reading_of, starvation_of
-from turngap.core.stats import CONFIDENCE, Percentile, Proportion, proportion_of_takes
+from turngap.core.stats import CONFIDENCE, Percentile, Proportion, net_share, proportion_of
 from turngap.core.summary import due_ms
 
 Value = TypeVar("Value")
@@ -137,19 +137,20 @@ def told_apart(figure: Percentile) -> bool:
     )
 
 
-def difference(pairs: Pairs[bool]) -> tuple[float, float, float] | None:
+def difference(pairs: Pairs[bool]) -> Percentile | None:
     """Subtract the other's share from the one's, with a 95 % interval; None without a pair.
 
-    The interval combines Wilson's limits of each share with how often the two are right together
-    (Newcombe 1998, method 10). It has a width above 0 even for a few turns.
+    It rests on the turns that only one of them got (`core.stats.net_share`), and has a width above
+    0 even for a few turns.
     """
     if not pairs:
         return None
-    one, other = _share(pairs.turns, pairs.one), _share(pairs.turns, pairs.other)
-    (p, low, high), (its, its_low, its_high), phi = one, other, _agreement(pairs)
-    down = _apart(p - low, its_high - its, phi)
-    up = _apart(high - p, its - its_low, phi)
-    return p - its, max(-1.0, p - its - down), min(1.0, p - its + up)
+    clusters = Clusters.of(pairs.takes)
+    n = clusters.effective_n_of(np.array(pairs.one))
+    both = list(zip(pairs.one, pairs.other, strict=True))
+    gained, lost = (both.count(only) / len(both) for only in ((True, False), (False, True)))
+    bounds = (None, None) if clusters.few else net_share(gained * n, lost * n, n)
+    return Percentile(gained - lost, *bounds)
 
 
 def right_ratio(pairs: Pairs[bool]) -> LogRatio | None:
@@ -160,8 +161,8 @@ def right_ratio(pairs: Pairs[bool]) -> LogRatio | None:
     """
     if not pairs:
         return None
-    one, other = _share(pairs.turns, pairs.one), _share(pairs.turns, pairs.other)
-    (p, low, high), (its, its_low, its_high) = map(_logs, one), map(_logs, other)
+    one, other = proportion_of(pairs.one, pairs.takes), proportion_of(pairs.other, pairs.takes)
+    (p, low, high), (its, its_low, its_high) = map(_logs, (one, other))
     if not math.isfinite(p) or not math.isfinite(its):
         value = 0.0 if p == its else p - its
         return LogRatio(value, low - its_high, high - its_low)
@@ -174,13 +175,11 @@ def mean_ratio(pairs: Pairs[float]) -> LogRatio | None:
     """Divide the one's mean by the other's, of values that are never negative.
 
     Return None without a pair. The interval is Student's, of the linearised ratio over the recorded
-    turns (over the takes if all are of one turn); a single one gives no interval.
+    turns.
     """
     if not pairs:
         return None
     groups = _groups(pairs.turns, tuple(zip(pairs.one, pairs.other, strict=True)))
-    if len(groups) == 1:
-        groups = [[pair] for pair in groups[0]]
     ours = np.array([fmean(mine for mine, _ in group) for group in groups])
     others = np.array([fmean(its for _, its in group) for group in groups])
     mine, its = float(ours.mean()), float(others.mean())
@@ -188,7 +187,7 @@ def mean_ratio(pairs: Pairs[float]) -> LogRatio | None:
         value = 0.0 if mine == its else -math.inf if mine == 0 else math.inf
         return LogRatio(value, value, value)
     value, n = math.log(mine / its), len(groups)
-    if n == 1:
+    if Clusters.of(pairs.takes).few:
         return LogRatio(value, -math.inf, math.inf)
     spread = float(np.std(ours / mine - others / its, ddof=1)) / math.sqrt(n)
     half = student_quantile((1 + CONFIDENCE) / 2, n - 1) * spread
@@ -198,11 +197,6 @@ def mean_ratio(pairs: Pairs[float]) -> LogRatio | None:
 def inverse(ratio: LogRatio) -> LogRatio:
     """Return the ratio of the other to the one."""
     return LogRatio(-ratio.value, -ratio.high, -ratio.low)
-
-
-def _share(turns: Sequence[Hashable], right: Sequence[bool]) -> tuple[float, float, float]:
-    p: Proportion = proportion_of_takes(_groups(turns, right))
-    return p.value or 0.0, p.low or 0.0, 1.0 if p.high is None else p.high
 
 
 def _groups(turns: Sequence[Hashable], values: Sequence[Value]) -> list[list[Value]]:
@@ -215,9 +209,9 @@ def _groups(turns: Sequence[Hashable], values: Sequence[Value]) -> list[list[Val
 def _agreement(pairs: Pairs[bool]) -> float:
     """Phi, the correlation of being right, with Newcombe's correction for continuity.
 
-    Of the recorded turns: repeating them shows no more agreement than there is.
+    Of as many turns as tell as much: repeating them shows no more agreement than there is.
     """
-    weight = len(set(pairs.turns)) / len(pairs)
+    weight = Clusters.of(pairs.takes).effective_n_of(np.array(pairs.one)) / len(pairs)
     both, mine, its, none = (
         weight * sum(pair == cell for pair in zip(pairs.one, pairs.other, strict=True))
         for cell in ((True, True), (True, False), (False, True), (False, False))
@@ -235,5 +229,8 @@ def _apart(a: float, b: float, phi: float) -> float:
     return math.sqrt(max(0.0, a * a - 2 * phi * a * b + b * b))
 
 
-def _logs(share: float) -> float:
-    return math.log(share) if share > 0 else -math.inf
+def _logs(share: Proportion) -> tuple[float, float, float]:
+    """Return the logarithms of the share and of its bounds."""
+    known = share.value or 0.0, share.low or 0.0, 1.0 if share.high is None else share.high
+    value, low, high = (math.log(end) if end > 0 else -math.inf for end in known)
+    return value, low, high

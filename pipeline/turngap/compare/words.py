@@ -12,6 +12,7 @@ from turngap.compare.record import (
 )
 from turngap.compare.side_by_side import told_apart
 from turngap.core.budget import REPLIED
+from turngap.core.clusters import NO_INTERVAL
 from turngap.core.cut_ins import CutIns
 from turngap.core.results import JudgedWith
 from turngap.core.stats import Percentile, Proportion
@@ -77,17 +78,22 @@ def figure(value: Percentile) -> str:
 
 def share(value: Proportion) -> str:
     """Format a share with its interval."""
-    if value.value is None or value.low is None or value.high is None:
+    if value.value is None:
         return "–"
-    bounds = f"{words.percent(value.low)} to {words.percent(value.high)}"
-    return f"{words.percent(value.value)} ({bounds})"
+    return f"{words.percent(value.value)} ({_bounds(value)})"
 
 
 def cut_ins(value: CutIns | None) -> str:
     """Format the number of turns that the agent cut into, with the share's interval."""
-    if value is None or value.low is None or value.high is None:
+    if value is None or value.value is None:
         return "–"
-    return f"{value.hits} of {value.n} ({words.percent(value.low)} to {words.percent(value.high)})"
+    return f"{value.hits} of {value.n} ({_bounds(value)})"
+
+
+def _bounds(value: Proportion) -> str:
+    if value.low is None or value.high is None:
+        return "no interval"
+    return f"{words.percent(value.low)} to {words.percent(value.high)}"
 
 
 def right(value: Proportion) -> str:
@@ -227,7 +233,8 @@ def _signed(figure: Percentile, factor: float, unit: str) -> str:
     low, high = (
         "?" if bound is None else f"{factor * bound:+.0f}" for bound in (figure.low, figure.high)
     )
-    return f"{factor * figure.value:+.0f}{unit} (95 % interval {low} to {high})"
+    bounds = NO_INTERVAL if low == high == "?" else f"95 % interval {low} to {high}"
+    return f"{factor * figure.value:+.0f}{unit} ({bounds})"
 
 
 def chain_rows(record: ComparisonRecord) -> list[tuple[str, ...]]:

@@ -9,10 +9,13 @@ cross each other.
 Many calls at once are traffic, which no recording stands for. Their turns are linked by the call,
 and by the time: what slows the machine down for a while hits all calls that run in it.
 
-The intervals are those of independent turns for the effective n: all turns, divided by the
-design effect (Kish 1965), that of the two clusters together (Cameron, Gelbach and Miller 2011).
-Resampling recordings with all their rounds was tried: of 21, p95's interval held the truth 62 to
-87 times in 100, since no resample is slower than the slowest recording seen.
+The intervals are those of independent turns for the effective n. Of a median it is all turns,
+divided by the design effect (Kish 1965), that of the two clusters together (Cameron, Gelbach and
+Miller 2011). Of a share or a tail it is the least that it can be, the number of recordings or of
+plays: misses are too few to show how they are linked, and a bound that believed them would be
+better with one miss than with none. Resampling recordings with all their rounds was tried: of 21,
+p95's interval held the truth 62 to 87 times in 100, since no resample is slower than the slowest
+recording seen.
 """
 
 from collections.abc import Hashable, Sequence
@@ -24,13 +27,19 @@ from numpy.typing import NDArray
 
 # Scenario, turn and round.
 Take = tuple[str, int, int]
-# Plays are mostly not linked, and few in one round: by its estimate alone the effect of four would
-# leave every fourth median of 12 turns that nothing links without an interval. Half a standard
-# error less, none; and with planted links intervals still hold in 95 of 100 (docs/methodology.md).
-PLAYS_DOUBT = 0.5
+# Calls are mostly not linked, and neither are spells: their effects are estimated half a standard
+# error lower. With planted links searches err as seldom as they say (docs/methodology.md).
+CALLS_DOUBT = 0.5
 # Many calls at once share the machine: what slows it down for a while hits the turns of them all.
 # Stalls of a busy machine last from tenths of a second to a few seconds.
 SPELL_S = 5.0
+# Of fewer recordings, or plays, nothing shows how much they differ: the intervals of two held the
+# truth in 80 of 100, of one in 17.
+FEWEST = 3
+# Of so few, an estimate of how much a median's turns are linked is too low by chance: of three, the
+# intervals that were shown held it in 54 to 89 of 100.
+ENOUGH = 5
+NO_INTERVAL = f"no interval: fewer than {FEWEST} recorded turns, or plays of them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +48,24 @@ class Clusters:
 
     Attributes:
         kinds: of each way, the number of each turn's cluster, counted from 0.
-        doubts: of each way, how many standard errors its effect is lowered by.
+        doubt: how many standard errors the effect of either is lowered by.
         recorded: how many recorded turns these are takes of; None where these are the traffic
             itself, which has no other turns to stand for.
+        least: the effective n if all turns of a cluster are alike; None of traffic.
     """
 
     kinds: tuple[NDArray[np.intp], NDArray[np.intp]]
-    doubts: tuple[float, float]
-    recorded: int | None
+    doubt: float = 0.0
+    recorded: int | None = None
+    least: float | None = None
 
     @classmethod
     def of(cls, takes: Sequence[Take]) -> "Clusters":
         """Clusters of turns that are played again and again: recordings, and plays."""
         recordings = _numbered([(scenario, turn) for scenario, turn, _ in takes])
         plays = _numbered([(scenario, round_) for scenario, _, round_ in takes])
-        return cls((recordings, plays), (0.0, PLAYS_DOUBT), _count(recordings))
+        kinds = recordings, plays
+        return cls(kinds, recorded=_count(recordings), least=min(map(least_n, kinds)))
 
     @classmethod
     def of_calls(cls, calls: Sequence[Hashable], at_s: Sequence[float]) -> "Clusters":
@@ -62,33 +74,46 @@ class Clusters:
         `at_s` are their instants; turns of different tests need calls and instants far apart.
         """
         spells = _numbered([floor(at / SPELL_S) for at in at_s])
-        return cls((_numbered(calls), spells), (PLAYS_DOUBT, PLAYS_DOUBT), None)
+        return cls((_numbered(calls), spells), CALLS_DOUBT)
 
-    def effective_n(self, chosen: NDArray[np.bool_]) -> float:
-        """Return the effective sample size of the share of `chosen` turns.
+    @property
+    def few(self) -> bool:
+        """Return whether there are too few recordings, or plays, for an interval."""
+        return self.recorded is not None and min(map(_count, self.kinds)) < FEWEST
 
-        If all turns have the same result, nothing shows that one take of a recording adds
-        information to another: the number of recorded turns is returned.
+    def effective_n_of(
+        self, hits: NDArray[np.bool_], values: Sequence[float] | None = None
+    ) -> float:
+        """Return the effective sample size of the share of hits.
+
+        `values` are those behind the hits, for example the gaps. The misses of traffic are too few
+        to show how they cluster, so the clustering is taken to be at least that of the median.
         """
+        if self.least is not None:
+            return self.least
+        effective = self._estimate(hits)
+        return effective if values is None else min(effective, self._estimate(up_to(values, 0.5)))
+
+    def effective_n_at(self, values: Sequence[float], q: float) -> float:
+        """Return the effective sample size of the `q` quantile of the values."""
+        if self.least is not None and (q != 0.5 or min(map(_count, self.kinds)) < ENOUGH):
+            return self.least
+        return min(self._estimate(up_to(values, at)) for at in (0.5, q))
+
+    def _estimate(self, chosen: NDArray[np.bool_]) -> float:
         deviations = chosen - chosen.mean()
         if not deviations.any():
-            return float(len(chosen) if self.recorded is None else self.recorded)
-        effects = [
-            _design_effect(deviations, kind, doubt=doubt)
-            for kind, doubt in zip(self.kinds, self.doubts, strict=True)
-        ]
+            return len(chosen) if self.least is None else self.least
+        effects = [_design_effect(deviations, kind, self.doubt) for kind in self.kinds]
         return len(chosen) / (sum(effects) - 1)
 
-    def effective_n_of(self, hits: NDArray[np.bool_], values: Sequence[float]) -> float:
-        """Return the effective sample size of the hit rate, given the `values` behind the hits.
 
-        The values are, for example, the gaps. Misses are too few to show how they cluster, so the
-        clustering is taken to be at least that of the median.
-        """
-        effective = self.effective_n(hits)
-        if self.recorded is not None and hits.all() | ~hits.any():
-            return effective
-        return min(effective, self.effective_n(up_to(values, 0.5)))
+def least_n(clusters: NDArray[np.intp]) -> float:
+    """Return the effective n if all turns of a cluster are alike: their number, if equal in size.
+
+    `clusters` has the number of each turn's cluster.
+    """
+    return len(clusters) ** 2 / max(1, int((np.bincount(clusters) ** 2).sum()))
 
 
 def up_to(values: Sequence[float], q: float) -> NDArray[np.bool_]:
@@ -97,7 +122,7 @@ def up_to(values: Sequence[float], q: float) -> NDArray[np.bool_]:
 
 
 def _design_effect(
-    deviations: NDArray[np.float64], clusters: NDArray[np.intp], *, doubt: float = 0.0
+    deviations: NDArray[np.float64], clusters: NDArray[np.intp], doubt: float
 ) -> float:
     """Estimate the ratio of the variance of a mean to that of independent turns; at least 1.
 

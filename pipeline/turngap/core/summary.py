@@ -19,7 +19,6 @@ from turngap.core.stats import (
     percentile_of,
     proportion,
     proportion_of,
-    proportion_of_takes,
 )
 from turngap.core.tokens import TokenFigures, token_figures
 
@@ -134,7 +133,7 @@ def other_verdicts(turns: Sequence[Turn], by: Literal["transcribed", "judged"]) 
     both = [(rule, v.right) for rule, v in known if rule is not None and v.right is not None]
     judged = [v for _, v in known if v.right is not None]
     return Verdicts(
-        right=_right_of_takes((turn, v.right) for turn, v in given if v is not None),
+        right=_right_of((turn, v.right) for turn, v in given if v is not None),
         not_judged=dict(Counter(v.why or "not known" for _, v in known if v.right is None)),
         both=len(both),
         agree=sum(rule == other for rule, other in both),
@@ -350,7 +349,7 @@ def summarise(turns: Sequence[Turn]) -> Summary:
         gap_ms={k: percentile_of(gaps, takes, q) for k, q in PERCENTILES.items()},
         left_out={o: outcomes[o] for o in WITHOUT_GAP if outcomes[o]} | dict(reasons),
         stages=stage_figures(counted),
-        right=_right_of_takes((t, answer.right) for t, answer in judged),
+        right=_right_of((t, answer.right) for t, answer in judged),
         not_judged=dict(Counter(a.why for _, a in judged if a.why is not None)),
         transcribed=other_verdicts(counted, "transcribed"),
         judged=other_verdicts(counted, "judged"),
@@ -390,20 +389,15 @@ def due_ms(turn: Turn) -> float | None:
 
 def _hit_rate(turns: Sequence[Turn]) -> Proportion:
     hits = [turn.outcome == "answered" for turn in turns]
-    gaps = [inf if turn.gap_ms is None else turn.gap_ms for turn in turns]
-    return proportion_of(hits, [turn.take for turn in turns], gaps)
+    return proportion_of(hits, [turn.take for turn in turns])
 
 
-def _right_of_takes(verdicts: Iterable[tuple[Turn, bool | None]]) -> Proportion:
-    """Give the share of right replies, of those that were judged.
-
-    A model may answer a recording alike whenever it hears it: repeats are takes of one turn.
-    """
-    takes: dict[tuple[str, int], list[bool]] = {}
-    for turn, right in verdicts:
-        if right is not None:
-            takes.setdefault((turn.scenario, turn.turn), []).append(right)
-    return proportion_of_takes(takes.values())
+def _right_of(verdicts: Iterable[tuple[Turn, bool | None]]) -> Proportion:
+    """Give the share of right replies, of those that were judged."""
+    judged = [(right, turn.take) for turn, right in verdicts if right is not None]
+    if not judged:
+        return proportion(0, 0)
+    return proportion_of([right for right, _ in judged], [take for _, take in judged])
 
 
 def counted_turns(turns: Sequence[Turn]) -> list[Turn]:

@@ -12,9 +12,19 @@ from turngap.core.stats import Percentile, percentile
 TTFT = "llm_ttft_ms"
 RATE = "llm_tokens_per_s"
 WINDOW = "llm_window_tokens"
+# Of fewer pieces, or in less time, a rate says how they were bundled and not how fast they came.
+LEAST_PIECES, LEAST_MS = 5, 20.0
+NO_RATE = (
+    f"no reply came in {LEAST_PIECES} pieces over {LEAST_MS:g} ms from an LLM that says how many "
+    "tokens it used"
+)
 # Pieces of what it thought besides, and what they took.
 THOUGHT = "llm_thought_tokens"
 THOUGHT_MS = "llm_thought_ms"
+# Tokens of the prompt that were read from the provider's cache, or written to it. Anthropic prices
+# them by the input's price (its documentation on prompt caching), others each by their own.
+CACHE_READ, CACHE_READ_NET = "llm_cache_read_tokens", "llm_cache_read_cheap_tokens"
+CACHE_WRITTEN = "llm_cache_written_tokens"
 # 1 in the first turn that an LLM answers since the agent began.
 COLD = "llm_cold"
 # What the LLM's server says that a request took of each, in the order in which it does: waiting for
@@ -33,7 +43,8 @@ class TokenFigures:
     Attributes:
         n: warm turns.
         ttft_ms: from the request to the first token; None where every turn was a first one.
-        per_s: tokens a second after the first, of replies of two tokens and more.
+        per_s: tokens a second after the first, by what the LLM says that it used; None with the
+            reason `NO_RATE`.
         in_window: tokens within `LLM_WINDOW_MS` of the request.
         server_ms: of each of `SERVER` that the LLM's server told.
         cold_n: first turns.
@@ -53,7 +64,8 @@ class TokenFigures:
         return {
             "n": self.n,
             "ttft_ms": {"p50": self.ttft_ms, "p95": self.ttft_p95_ms.value},
-            "tokens_per_s": {"p50": self.per_s},
+            "tokens_per_s": {"p50": self.per_s}
+            | ({"why_none": NO_RATE} if self.per_s is None else {}),
             "window_tokens": {"p50": self.in_window},
             "server_ms": {name: {"p50": ms} for name, ms in self.server_ms.items()},
             "cold": {"n": self.cold_n, "ttft_ms": {"p50": self.cold_ttft_ms}},

@@ -55,8 +55,8 @@ def figures(
 def hit_rate(outcome: Outcome, budget_ms: float) -> Proportion:
     """Compute the share of turns within budget.
 
-    The interval is the wider of Wilson's, as if turns were independent, and that of the windows'
-    hit rates (a ratio of batch means with Student's t).
+    The interval is the wider of that of independent turns and that of the windows' hit rates (a
+    ratio of batch means with Student's t).
     """
     hit = outcome.gap_ms <= budget_ms
     share = proportion(int(hit.sum()), outcome.turns)

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from turngap.core.budget import CALIBRATION_TURNS, DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError
-from turngap.core.stats import CONFIDENCE, proportion
+from turngap.core.stats import CONFIDENCE, n_without_a_miss
 from turngap.load.asked import Mode, arriving, require_ranges
 from turngap.load.probe import MAX_MINUTES, Pace
 from turngap.load.schedule import (
@@ -102,11 +102,8 @@ def rehearsed(shapes: Sequence[Shape]) -> int:
 
 
 def turns_to_tell(target: float) -> int:
-    """Return how many turns without a miss prove, by Wilson's interval, that a level holds."""
-    turns = 1
-    while not proportion(turns, turns).reaches(target):
-        turns += 1
-    return turns
+    """Return how many turns without a miss prove that a level holds."""
+    return n_without_a_miss(target)
 
 
 def warm_up_of(shapes: Sequence[Shape], mode: Mode) -> float:

@@ -40,7 +40,7 @@ from pipecat.frames.frames import (
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
 )
-from pipecat.metrics.metrics import LLMUsageMetricsData
+from pipecat.metrics.metrics import LLMTokenUsage, LLMUsageMetricsData
 from pipecat.observers.base_observer import BaseObserver, FramePushed
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_response_universal import LLMUserAggregator
@@ -55,7 +55,7 @@ from turngap.backends import COUNTS, Decision, Kind
 from turngap.core.clock import ns_to_ms
 from turngap.core.counts import AGENT_GAP, USER_BOT_LATENCY
 from turngap.core.messages import PING
-from turngap.core.tokens import COLD
+from turngap.core.tokens import CACHE_READ, CACHE_READ_NET, CACHE_WRITTEN, COLD
 from turngap.marks.failures import failure_of, kind_of
 from turngap.marks.recorder import MarksRecorder
 from turngap.marks.turn import AgentTurn
@@ -68,6 +68,8 @@ from turngap.marks.versions import (
 )
 from turngap.marks.waste import GUESS, Waste, costs
 
+# Services that do not count what they cache among the prompt's tokens.
+NET_OF_CACHE = ("pipecat.services.anthropic", "pipecat.services.aws")
 # Characters of a tool's result that are stored with its turn.
 MOST_OF_A_RESULT = 500
 
@@ -211,7 +213,7 @@ class MarksObserver(BaseObserver):
             case LLMContextFrame() if isinstance(data.source, LLMUserAggregator):
                 self._on_request(frame, at_ns)
             case _ if isinstance(data.source, LLMService):
-                self._on_llm(frame, at_ns)
+                self._on_llm(data.source, frame, at_ns)
             case _:
                 self._on_user(data, frame, at_ns)
 
@@ -234,7 +236,7 @@ class MarksObserver(BaseObserver):
             case _:
                 pass
 
-    def _on_llm(self, frame: Frame, at_ns: int) -> None:
+    def _on_llm(self, source: LLMService, frame: Frame, at_ns: int) -> None:
         self._on_counts(frame)
         match frame:
             case LLMFullResponseStartFrame():
@@ -247,9 +249,10 @@ class MarksObserver(BaseObserver):
                 self._recorder.thought(at_ns)
             case MetricsFrame():
                 for usage in (d for d in frame.data if isinstance(d, LLMUsageMetricsData)):
-                    tokens = usage.value
-                    self._waste.used(tokens.prompt_tokens, tokens.completion_tokens)
-                    self._recorder.used(tokens.prompt_tokens, tokens.completion_tokens)
+                    prompt, cached = prompt_of(usage.value, source)
+                    completion = usage.value.completion_tokens
+                    self._waste.used(prompt, completion)
+                    self._recorder.used(prompt, completion, cached)
             case _:
                 self._on_tool(frame, at_ns)
 
@@ -331,6 +334,22 @@ class MarksObserver(BaseObserver):
         task = asyncio.create_task(self._rtvi.send_server_message(message))
         self._reports.add(task)
         task.add_done_callback(self._reports.discard)
+
+
+def prompt_of(usage: LLMTokenUsage, source: object) -> tuple[int, dict[str, float]]:
+    """Return the tokens of the whole prompt, and counts of those read from and written to a cache.
+
+    Anthropic's and Bedrock's services report the prompt without these, all others with them.
+    """
+    read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
+    modules = {kind.__module__ for kind in type(source).__mro__}
+    net = any(m.startswith(NET_OF_CACHE) for m in modules)
+    counts = {
+        CACHE_READ_NET if net else CACHE_READ: read,
+        CACHE_WRITTEN: written if net else 0,
+    }
+    whole = usage.prompt_tokens + (read + written if net else 0)
+    return whole, {name: float(n) for name, n in counts.items() if n}
 
 
 def _as_json(result: Any) -> str:

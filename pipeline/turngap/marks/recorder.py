@@ -232,10 +232,19 @@ class MarksRecorder:
         if (turn := self._making) is not None:
             turn.thought(at_ns)
 
-    def used(self, prompt_tokens: int, completion_tokens: int) -> None:
-        """Count the tokens of a request, whatever became of it."""
+    def used(
+        self, prompt_tokens: int, completion_tokens: int, cached: Mapping[str, float] | None = None
+    ) -> None:
+        """Count the tokens of a request, whatever became of it.
+
+        `cached` are those of the prompt that were read from a cache or written to one, by count.
+        """
         self.count("llm_prompt_tokens", prompt_tokens)
         self.count("llm_completion_tokens", completion_tokens)
+        for name, tokens in (cached or {}).items():
+            self.count(name, tokens)
+        if (turn := self._making) is not None:
+            turn.used(completion_tokens)
 
     def tool_called(
         self, call_id: str, name: str, arguments: Mapping[str, Any], at_ns: int

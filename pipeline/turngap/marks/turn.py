@@ -7,7 +7,7 @@ from turngap.core.audio import Pcm, SpeechDetector, SpeechStart
 from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.clock import ms_to_ns, ns_to_ms, samples_to_ns
 from turngap.core.events import ToolCall
-from turngap.core.tokens import THOUGHT, THOUGHT_MS
+from turngap.core.tokens import LEAST_MS, LEAST_PIECES, THOUGHT, THOUGHT_MS
 
 
 @dataclass(slots=True)
@@ -62,6 +62,9 @@ class AgentTurn:
     no_reply: str | None = None
     calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
     pieces: int = 0  # of the answer, from the LLM
+    latest_ns: int = 0  # the latest of them
+    untold: int = 0  # pieces and thoughts of which the LLM has not said how many tokens they are
+    told: tuple[float, int] = (0.0, 0)  # tokens, and the pieces and thoughts that they came in
     piece_ns: int | None = None  # the latest one, or what it thought
     tts: Track = field(default_factory=Track)
     out: Track = field(default_factory=Track)
@@ -90,8 +93,21 @@ class AgentTurn:
         self.count("llm_window_tokens", float(at_ns - asked_ns <= ms_to_ns(LLM_WINDOW_MS)))
         self.counts["llm_ttft_ms"] = ns_to_ms(first_ns - asked_ns)
         self.pieces += 1
-        if at_ns > first_ns:
-            self.counts["llm_tokens_per_s"] = (self.pieces - 1) * 1e9 / (at_ns - first_ns)
+        self.untold += 1
+        self.latest_ns = at_ns
+
+    def used(self, tokens: float) -> None:
+        """Note how many tokens a request took: a piece is a token with some LLMs only."""
+        if not self.untold:
+            return  # it called a tool, or its answer was dropped
+        self.told = (self.told[0] + tokens, self.told[1] + self.untold)
+        self.untold = 0
+        each = self.told[0] / self.told[1]
+        ms = ns_to_ms(self.latest_ns - self.marks.get("llm_first_token", self.latest_ns))
+        if self.pieces >= LEAST_PIECES and ms >= LEAST_MS:
+            self.counts["llm_tokens_per_s"] = (self.pieces - 1) * each * 1000 / ms
+        if "llm_window_tokens" in self.counts:
+            self.counts["llm_window_tokens"] *= each
 
     def thought(self, at_ns: int) -> None:
         """Note a piece of what the LLM thinks.
@@ -100,6 +116,7 @@ class AgentTurn:
         """
         self.count(THOUGHT, 1)
         self.count(THOUGHT_MS, ns_to_ms(at_ns - (self.piece_ns or at_ns)))
+        self.untold += 1
         self.piece_ns = at_ns
 
     def spoke(self, at_ns: int, pcm: Pcm, rate: int) -> None:

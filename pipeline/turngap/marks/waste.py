@@ -3,12 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from turngap.core.tokens import CACHE_READ, CACHE_READ_NET, CACHE_WRITTEN
+
 # Key of a frame's metadata: the number of the guess (an answer that begins before the turn is over)
 # that it belongs to.
 GUESS = "turngap.guess"
 
 # Counts of what an answer cost; an engine's own counts of cost begin with the prefix.
-COSTS = frozenset({"llm_prompt_tokens", "llm_completion_tokens"})
+COSTS = frozenset({
+    "llm_prompt_tokens", "llm_completion_tokens", CACHE_READ, CACHE_READ_NET, CACHE_WRITTEN,
+})  # fmt: skip
 COST_PREFIX = "combined_"
 
 

@@ -44,8 +44,8 @@ class MeasuredRun(Run):
     def assert_hit_rate(self, at_least: float = 0.95, *, sure: bool = False) -> None:
         """At least this share of all turns was answered within the budget.
 
-        With `sure`, the lower end of Wilson's 95 % interval has to reach it: 0.95 then takes 73
-        turns without a miss. Rounds count: the assertion is about these recordings, while the
+        With `sure`, the lower end of the 95 % interval has to reach it: 0.95 then takes 72 turns
+        without a miss. Rounds count: the assertion is about these recordings, while the
         interval of a report is about turns like them.
 
         Raises:
@@ -75,8 +75,8 @@ class MeasuredRun(Run):
         """Assert that the agent cut in on at most this share of all turns.
 
         Assert it wherever you assert a gap: an agent with no patience is quick. With `sure`, the
-        upper end of Wilson's 95 % interval must not exceed it: 0.05 then takes 73 turns without
-        a cut-in.
+        upper end of the 95 % interval must not exceed it: 0.05 then takes 72 turns without a
+        cut-in.
 
         Raises:
             LatencyError: the share is above.

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from turngap.core import instants
+from turngap.core.clusters import NO_INTERVAL
 from turngap.core.cut_ins import CutIns
 from turngap.core.results import HeldOutRecord, JudgedWith
 from turngap.core.run_record import RunRecord
@@ -52,8 +53,10 @@ def percentile_words(p: Percentile) -> tuple[str, str]:
 
 def hit_rate_words(rate: Proportion) -> tuple[str, str]:
     """Format the headline as figure and interval."""
-    if rate.value is None or rate.low is None or rate.high is None:
+    if rate.value is None:
         return "–", "no turns"
+    if rate.low is None or rate.high is None:
+        return percent(rate.value), NO_INTERVAL
     return percent(rate.value), f"95 % interval {percent(rate.low)} to {percent(rate.high)}"
 
 

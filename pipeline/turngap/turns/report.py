@@ -125,7 +125,7 @@ def _read(record: TurnsRecord) -> list[Item]:
         for name, curve in words.curves(record)
     ]
     return [
-        Table(head, rows, "Where the curves lie, with 95 % intervals (recorded turns resampled)"),
+        Table(head, rows, "Where the curves lie, with 95 % intervals"),
         lines(*words.why_not_read(record)),
     ]
 

@@ -85,8 +85,10 @@ def percent(value: float) -> str:
 
 
 def _between(low: float | None, high: float | None, how: object) -> str:
-    if low is None or high is None or not callable(how):
+    if not callable(how) or low is high is None:
         return ""
+    if low is None or high is None:
+        return f" (at most {how(high)})" if low is None else f" (at least {how(low)})"
     return f" ({how(low)} to {how(high)})"
 
 

@@ -22,7 +22,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.secrets import remember_secrets, text_without_secrets
+from turngap.core.secrets import remember_secrets
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -145,11 +145,9 @@ async def _alone(main: Coroutine[Any, Any, Result]) -> Result:
         remember_secrets(os.environ)
         return await main
     except TurngapError as e:
-        error = type(e)(e.kind, text_without_secrets(e.message), hint=text_without_secrets(e.hint))
         if e.stored is not None:
-            error.stored = e.stored
-            error.add_note(_kept(e.stored))
-        raise error from None
+            e.add_note(_kept(e.stored))
+        raise e from None
     finally:
         main.close()  # it never began if the import above failed
         _PLAYS.release()

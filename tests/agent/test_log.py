@@ -8,6 +8,7 @@ from loguru import logger
 
 from turngap.agent import server
 from turngap.agent.server import ENTRY_CHARS
+from turngap.core.secrets import remember
 
 
 @pytest.fixture
@@ -39,3 +40,9 @@ def test_a_message_without_end_is_cut_before_it_is_cleaned(
     monkeypatch.setattr(server, "text_without_secrets", clean)
     logger.warning("x" * 1_000_000)
     assert cleaned == [ENTRY_CHARS]
+
+
+def test_the_cut_leaves_no_first_part_of_a_secret(log: StringIO) -> None:
+    remember("Xq7zW2pLm9")
+    logger.warning(("x" * 99 + "\n") * (ENTRY_CHARS // 100 - 1) + "x" * 60 + "Xq7zW2pLm9" * 9)
+    assert "Xq" not in log.getvalue()

@@ -270,6 +270,16 @@ def test_a_document_stays_readable_whatever_word_is_a_secret(word: str) -> None:
     assert read.calls[0].arguments["x"] == f"{REMOVED}!"
 
 
+def test_a_word_of_the_schema_alone_is_no_word_of_turngaps() -> None:
+    remember("string")
+    event = {"event": "AgentText", "at_ns": 1, "text": "x"}
+    stored = encode(make_turn(say="string", events=(event,)))
+    assert b'"string"' not in stored
+    assert b'"AgentText"' in stored
+    remember("AgentText")
+    assert encode(parse_document(stored, Turn, "here")) == stored
+
+
 def test_a_number_that_is_spelled_as_a_secret_is_none_in_json(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -26,7 +26,7 @@ from turngap.agent.stack import Chosen
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError, InputError
-from turngap.core.secrets import text_without_secrets
+from turngap.core.secrets import cut_without_secrets, text_without_secrets
 from turngap.core.untrusted import harmless, inert
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def serve(
 
 def _write(entry: object) -> None:
     """Write an entry of the log to stderr, without secrets and in printable lines."""
-    lines = text_without_secrets(str(entry)[:ENTRY_CHARS]).splitlines()
+    lines = text_without_secrets(cut_without_secrets(str(entry), ENTRY_CHARS)).splitlines()
     sys.stderr.write(inert("".join(harmless(line) + "\n" for line in lines)))
 
 

@@ -26,7 +26,6 @@ from turngap.core.cut_ins import CutIns
 from turngap.core.errors import TurngapError
 from turngap.core.paired import Limits, Pair
 from turngap.core.results import Turn
-from turngap.core.secrets import text_without_secrets
 from turngap.core.starvation import MAX_STARVED_PAIRS
 from turngap.core.stats import proportion
 from turngap.core.summary import counted_turns
@@ -147,7 +146,7 @@ def obstacles(
 ) -> list[str]:
     """List what forbids any verdict on what was played."""
     if failure is not None:
-        return [f"it ended early: {text_without_secrets(str(failure))}"]
+        return [f"it ended early: {failure}"]
     for side, run in (("candidate", candidate), ("reference", reference)):
         if run is not None and not run.turns:
             return [f"the {side}'s run is invalid: no turn was finished"]

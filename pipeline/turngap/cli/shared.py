@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from turngap.core.errors import ExitCode, InputError, TurngapError
-from turngap.core.secrets import (
-    shown_without_secrets,
-    text_without_secrets,
-    without_known_secrets,
-)
+from turngap.core.secrets import shown_without_secrets, without_known_secrets
 from turngap.core.untrusted import harmless, inert
 
 if TYPE_CHECKING:
@@ -48,16 +44,15 @@ def _replaced(e: UnicodeError) -> tuple[str, int]:
 def show_error(error: TurngapError) -> None:
     """Show an error that ended the command; with `--json` it is the document."""
     if "--json" in sys.argv:
-        message, hint = map(text_without_secrets, (error.message, error.hint))
-        print_json({"error": {"kind": error.kind, "message": message, "hint": hint}})
+        print_json({"error": {"kind": error.kind, "message": error.message, "hint": error.hint}})
     show_failure(error)
 
 
 def show_failure(error: TurngapError) -> None:
     """Write what happened and what to do to stderr."""
-    say(f"error: {text_without_secrets(error.message)}")
+    say(f"error: {error.message}")
     if error.hint:
-        say(f"  {text_without_secrets(error.hint)}")
+        say(f"  {error.hint}")
 
 
 def leave(failure: TurngapError | None, code: ExitCode) -> NoReturn:

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any
 
+from turngap.core.secrets import text_without_secrets
+
 
 class ExitCode(IntEnum):
     """What a command's exit status means. Stable: CI scripts rely on it."""
@@ -17,7 +19,7 @@ class ExitCode(IntEnum):
 
 
 class TurngapError(Exception):
-    """An error that a user can act on.
+    """An error that a user can act on; no secret is in its words.
 
     Attributes:
         kind: stable, machine-readable name such as `scenario.unknown_key`.
@@ -31,11 +33,11 @@ class TurngapError(Exception):
     stored: Any = None
 
     def __init__(self, kind: str, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
+        super().__init__(text_without_secrets(message))
         self.kind = kind
-        self.hint = hint
+        self.hint = text_without_secrets(hint)
         if hint:
-            self.add_note(hint)
+            self.add_note(self.hint)
 
     @property
     def message(self) -> str:

@@ -1,7 +1,8 @@
 """What a turn leaves on disk, and what is known of the instrument and the machine, as models."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -16,11 +17,12 @@ from turngap.core.stored import (
     Document,
     Events,
     Notes,
-    Pack,
     Said,
     Settings,
     Stored,
 )
+
+SLIM = dataclass(frozen=True, slots=True, kw_only=True)
 
 # What the note of a turn begins with if what was heard may belong to another.
 AMBIGUOUS = "ambiguous: "
@@ -31,7 +33,8 @@ DISCONTIGUOUS_MS = 2000.0
 TurnKey = tuple[str, int, float, int]
 
 
-class MarkRecord(Stored):
+@SLIM
+class MarkRecord:
     """A named instant. `at_ns`: caller's clock; `raw_ns`: as the agent's own clock gave it."""
 
     name: Said
@@ -80,7 +83,8 @@ class BackchannelRecord(Stored):
     reply_stopped: bool
 
 
-class PauseRecord(Stored):
+@SLIM
+class PauseRecord:
     """A labelled silence of the person inside their turn, ms from the turn's first sound."""
 
     start_ms: float
@@ -179,7 +183,7 @@ class Turn(Document):
     phase_ms: float = 0.0
     say: str
     speech_ms: float | None = None
-    pauses: Annotated[tuple[PauseRecord, ...] | None, Pack()] = None
+    pauses: tuple[PauseRecord, ...] | None = None
     endpoints_ms: tuple[float, ...] | None = None
     outcome: Outcome
     ended: TurnEnd
@@ -201,9 +205,9 @@ class Turn(Document):
     first_sound_ms: float | None = None
     onset_spread_ms: float | None = None
     bed_dbfs: float | None = None
-    backchannels: Annotated[tuple[BackchannelRecord, ...], Pack()] = ()
-    marks: Annotated[tuple[MarkRecord, ...], Pack()]
-    agent_turns: Annotated[tuple[tuple[MarkRecord, ...], ...], Pack()] = ()
+    backchannels: tuple[BackchannelRecord, ...] = ()
+    marks: tuple[MarkRecord, ...]
+    agent_turns: tuple[tuple[MarkRecord, ...], ...] = ()
     pacing: PacingRecord
     audio: AudioRecord | None
     faults: tuple[Said, ...] = ()

@@ -1,24 +1,14 @@
 """The base of stored documents, and types of their fields, from which secrets are removed."""
 
-import json
-import re
+import pickle
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from typing import Annotated, Any, cast, get_args
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    PlainSerializer,
-    TypeAdapter,
-)
-from pydantic_core import core_schema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
 
 from turngap.core.budget import TurnEnd
 from turngap.core.clock import LONGEST_MS
@@ -52,56 +42,32 @@ _OWN = {
 
 
 class Packed(Sequence[Any]):
-    """Values as compressed JSON, read again when asked for: they are most of a turn, and few ask.
+    """Values as compressed bytes, made again when asked for: they are most of a turn.
 
     In the memory of a run they take less than in its file, whatever they are.
     """
 
-    def __init__(self, kind: TypeAdapter[Any], values: Sequence[Any]) -> None:
-        self._kind, self._count = kind, len(values)
-        text = json.dumps(kind.dump_python(values, mode="json"))
-        self._packed = zlib.compress(text.encode(), 1)
+    def __init__(self, values: Iterable[Any] = ()) -> None:
+        kept = tuple(values)
+        self._count, self._packed = len(kept), zlib.compress(pickle.dumps(kept), 1)
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, index: Any) -> Any:
-        return self._kind.validate_python(json.loads(zlib.decompress(self._packed)))[index]
+        return pickle.loads(zlib.decompress(self._packed))[index]
 
     def __iter__(self) -> Any:
         return iter(self[:])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and [*self] == list(cast("Sequence[Any]", other))
+        return isinstance(other, Sequence) and self[:] == tuple(cast("Sequence[Any]", other))
 
     def __hash__(self) -> int:
-        return hash(self._count)
+        return hash(self._packed)
 
 
-class Pack:
-    """An annotation of a field's list or tuple, which is kept as `Packed`."""
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        kind = TypeAdapter(source)
-
-        def pack(value: Any, validate: Any) -> Any:
-            values = validate([*value] if isinstance(value, Packed) else value)
-            return Packed(kind, values) if values else values
-
-        return core_schema.no_info_wrap_validator_function(
-            pack,
-            handler(source),
-            serialization=core_schema.plain_serializer_function_ser_schema(_plain),
-        )
-
-
-def _plain(values: Any) -> Any:
-    return values if values is None else [*values]
-
-
-def _events(events: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+def _events(events: Sequence[dict[str, Any]]) -> Packed:
     kept = texts_without_secrets([*events], _OWN)
     for kind in ("AgentText", "UserTranscript"):
         said = [e for e in kept if e.get("event") == kind and isinstance(e.get("text"), str)]
@@ -109,10 +75,10 @@ def _events(events: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
             said, pieces_without_secrets([e["text"] for e in said]), strict=True
         ):
             event["text"] = text
-    return tuple(kept)
+    return Packed(kept)
 
 
-Events = Annotated[tuple[dict[str, Any], ...], AfterValidator(_events), Pack()]
+Events = Annotated[Sequence[dict[str, Any]], AfterValidator(_events), PlainSerializer(list)]
 
 Label = Annotated[Said, Field(max_length=MOST_LABEL)]
 
@@ -124,15 +90,13 @@ def _notes(notes: dict[str, int]) -> dict[str, int]:
     return dict(cleaned)
 
 
-def _calls(calls: tuple[ToolCall, ...] | None) -> tuple[ToolCall, ...] | None:
-    return calls and tuple(
-        replace(call, **texts_without_secrets(asdict(call), _OWN)) for call in calls
-    )
+def _calls(calls: Sequence[ToolCall]) -> Packed:
+    return Packed(replace(call, **texts_without_secrets(asdict(call), _OWN)) for call in calls)
 
 
 # What was odd about what an agent sent, and how often.
 Notes = Annotated[dict[str, int], AfterValidator(_notes), PlainSerializer(_notes)]
-Calls = Annotated[tuple[ToolCall, ...] | None, AfterValidator(_calls), Pack()]
+Calls = Annotated[Sequence[ToolCall], AfterValidator(_calls), PlainSerializer(list)] | None
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -160,6 +124,15 @@ class Stored(BaseModel):
     )
 
 
+def _words(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        schema = cast("dict[str, Any]", schema)
+        yield from (*schema.get("properties", ()), *schema.get("enum", ()), schema.get("const", ""))
+        schema = [*schema.values()]
+    for inner in cast("list[Any]", schema) if isinstance(schema, list) else ():
+        yield from _words(inner)
+
+
 class Document(Stored):
     """A stored document, or a line of one. Read and write it with `turngap.store.documents`.
 
@@ -172,7 +145,7 @@ class Document(Stored):
     @cache
     def own_words(cls) -> frozenset[str]:
         """Return the names of all fields at any depth, and the words that they choose from."""
-        return frozenset(re.findall(r'"([\w ]++)"', json.dumps(cls.model_json_schema())))
+        return frozenset((*_OWN, *_words(cls.model_json_schema())))
 
     @classmethod
     def current_version(cls) -> int:

@@ -22,7 +22,6 @@ from turngap.core.clock import NS_PER_S, ms_to_ns
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.frames import Frame, message_frame
 from turngap.core.messages import SAY, refusal
-from turngap.core.secrets import text_without_secrets
 from turngap.live import wire
 from turngap.live.answering import Answering
 from turngap.live.connection import SETTLE_MS
@@ -77,8 +76,7 @@ class LiveSession(Guard):
             await super().failed(error)
             return
         # A close has no room for all of it.
-        message, hint = map(text_without_secrets, (error.message, error.hint))
-        await self._told({"turngap": "failed", "message": message, "hint": hint})
+        await self._told({"turngap": "failed", "message": error.message, "hint": error.hint})
         await self.end(CODE_FAILED, error.message)
 
     def heard(self, pcm: Pcm) -> None:

@@ -14,7 +14,6 @@ from turngap import __version__
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError
-from turngap.core.secrets import text_without_secrets
 from turngap.load.calls import CallMark, News
 from turngap.load.plan import LoadPlan
 from turngap.load.record import LOAD_FILE, Certificate, LoadRecord, LoadTurn, StepFigures
@@ -293,7 +292,6 @@ class Keeper:
         Raises:
             InputError: it cannot be written; what was stored before is kept.
         """
-        failure = failure and text_without_secrets(failure)
         capacity: Certificate | None = None
         if self.search is not None:
             if failure:

@@ -4,10 +4,8 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -29,8 +27,7 @@ STOP_TIMEOUT_S = 5.0
 # How long the end of a process may come after that of its line: what it leaves behind ends first.
 ENDING_S = 4.0
 # A longer log than this is of a run of days at debug level: cleaning it would take minutes.
-MOST_LOG_BYTES = 32 * 2**20
-PIECE_BYTES = 2**16
+MOST_LOG_BYTES, MOST_END_BYTES = 2**24, 2**16
 # Of a traceback the error itself, and where it happened.
 LAST_LINES = 5
 
@@ -114,25 +111,12 @@ async def child(
 def _clean(log: Path) -> None:
     """Remove the secrets that an engine put into its log, from its arguments or its errors.
 
-    Of a long log only its end is kept. What cannot be cleaned is emptied.
+    Of a long log only its end is kept.
     """
-    try:
-        if not log.is_file():
-            return
-        with _opened(log) as said, tempfile.TemporaryFile(dir=log.parent) as cleaned:
-            if (left_out := log.stat().st_size - MOST_LOG_BYTES) > 0:
-                said.seek(left_out)
-                left_out += len(said.readline())
-                cleaned.write(f"({left_out} bytes before this were left out)\n".encode())
-            while lines := said.readlines(PIECE_BYTES):
-                text = b"".join(lines).decode(errors="replace")
-                cleaned.write(text_without_secrets(text).encode())
-            cleaned.seek(0)
-            with _opened(log, "wb", os.O_WRONLY | os.O_TRUNC) as kept:
-                shutil.copyfileobj(cleaned, kept)
-    except OSError as e:
-        with suppress(OSError), _opened(log, "wb", os.O_WRONLY | os.O_TRUNC) as kept:
-            kept.write(f"(the log could not be cleaned of secrets: {e.strerror or e})\n".encode())
+    with suppress(OSError):
+        text = _end_of(log, MOST_LOG_BYTES)
+        with _opened(log, "wb", os.O_WRONLY | os.O_TRUNC) as kept:
+            kept.write(text.encode())
 
 
 def _opened(log: Path, mode: str = "rb", flags: int = os.O_RDONLY) -> IO[bytes]:
@@ -198,10 +182,14 @@ def last_error(log: Path) -> str:
     return printable(next(reversed(_ERROR.findall(_end_of(log))), ""), MOST_SENTENCE)
 
 
-def _end_of(log: Path) -> str:
+def _end_of(log: Path, most: int = MOST_END_BYTES) -> str:
     with _opened(log) as said:
-        said.seek(max(0, log.stat().st_size - PIECE_BYTES))
-        return text_without_secrets(said.read().decode(errors="replace"))
+        left_out = os.fstat(said.fileno()).st_size - most
+        if left_out > 0:
+            said.seek(left_out)
+            left_out += len(said.readline())
+        text = text_without_secrets(said.read().decode(errors="replace"))
+    return f"({left_out} bytes before this were left out)\n{text}" if left_out > 0 else text
 
 
 def last_lines(log: Path) -> str:

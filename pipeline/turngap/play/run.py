@@ -28,7 +28,6 @@ from turngap.core.results import (
     worse_offset,
 )
 from turngap.core.run_record import TOLD_BY_THE_LINE, RunRecord
-from turngap.core.secrets import text_without_secrets
 from turngap.core.stats import n_needed
 from turngap.core.summary import Summary, summarise
 from turngap.play.cues import cues_of
@@ -354,7 +353,6 @@ class RunInProgress:
 
     def finish(self, failure: str | None = None) -> Run:
         """Judge the run, and close it. `unwritten` tells whether the disk refused its last word."""
-        failure = failure and text_without_secrets(failure)
         played, planned = len(self.turns), self._opening.planned_turns
         reasons = why_invalid(summarise(self.turns), self._plan.starved_ms)
         if failure is not None:

@@ -54,9 +54,7 @@ def document(
     element = ElementTree.SubElement(root, "testsuite", {"name": suite, **attributes, **stamp})
     listed = ElementTree.SubElement(element, "properties")
     for name, value in properties.items():
-        ElementTree.SubElement(
-            listed, "property", {"name": name, "value": xml_text(printable(value))}
-        )
+        ElementTree.SubElement(listed, "property", {"name": name, "value": printable(value)})
     for case in cases:
         _append(element, suite.replace(" ", "."), case)
     ElementTree.SubElement(element, "system-out").text = xml_text(output)
@@ -75,7 +73,7 @@ def times(started_utc: str, finished_utc: str | None) -> tuple[str, str]:
 
 
 def _append(suite: ElementTree.Element, classname: str, case: Case) -> None:
-    name, message = xml_text(printable(case.name)), xml_text(printable(case.why))
+    name, message = printable(case.name), printable(case.why)
     attributes = {"classname": classname, "name": name}
     attributes |= {} if case.seconds is None else {"time": f"{case.seconds:.6f}"}
     element = ElementTree.SubElement(suite, "testcase", attributes)

@@ -5,9 +5,8 @@ import errno
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -101,11 +100,10 @@ def read_lines(file: Path, most: int = MAX_RUN_BYTES) -> Iterator[bytes]:
         with os.fdopen(open_regular(file, below=file.parent), "rb") as opened:
             while line := opened.readline(MAX_TURN_BYTES + 1):
                 size += len(line)
-                if len(line) > MAX_TURN_BYTES or size > most:
-                    what = f"a line is larger than {MAX_TURN_BYTES / 2**20:g} MiB"
-                    if size > most:
-                        what = f"it is larger than {most / 2**20:g} MiB"
-                    raise unreadable(file, "document", what)
+                for what, n, bound in (("it", size, most), ("a line", len(line), MAX_TURN_BYTES)):
+                    if n > bound:
+                        why = f"{what} is larger than {bound / 2**20:g} MiB"
+                        raise unreadable(file, "document", why)
                 yield line
     except OSError as e:
         raise unreadable(file, "document", e.strerror or str(e)) from e
@@ -179,12 +177,10 @@ def write_atomically(file: Path, content: bytes, *, mode: int = 0o644) -> None:
     """Replace `file` as a whole: after a crash it holds the old or the new, never a part."""
     descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
-        try:
+        with os.fdopen(descriptor, "wb", buffering=0) as opened:
             write_all(descriptor, content)
             os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            os.fsync(opened)
         Path(temporary).replace(file)
     except BaseException:
         with suppress(OSError):
@@ -198,15 +194,8 @@ def write_atomically(file: Path, content: bytes, *, mode: int = 0o644) -> None:
         os.close(folder)
 
 
-def _is(ask: Callable[[Path], bool], path: Path) -> bool:
-    """Ask a path; a name that nothing can have does not raise."""
-    try:
-        return ask(path)
-    except (OSError, ValueError):
-        return False
-
-
-exists, is_file, is_dir = (partial(_is, ask) for ask in (Path.exists, Path.is_file, Path.is_dir))
+# Unlike `Path`'s, these do not raise for a name that nothing can have.
+exists, is_file, is_dir = os.path.exists, os.path.isfile, os.path.isdir
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:

@@ -7,13 +7,12 @@ runs needs of each turn what is here, which takes a twentieth of that.
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from turngap.core.budget import REPLIED, SILENT, Outcome
-from turngap.core.errors import InputError
 from turngap.core.results import Turn, TurnKey
 from turngap.core.untrusted import harmless
-from turngap.store.documents import cut_off, exists, read_lines
+from turngap.store.documents import cut_off, exists, parse_document, read_lines
 from turngap.store.folders import RUN_HINT, TURNS_FILE
 
 
@@ -22,7 +21,7 @@ class TurnOutcome(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
-    schema_version: int
+    schema_version: int = Field(ge=Turn.current_version(), le=Turn.current_version())
     scenario: str
     turn: int
     phase_ms: float = 0.0
@@ -58,17 +57,10 @@ def read_outcomes(folder: Path) -> Iterator[TurnOutcome]:
     if not exists(file):
         return
     for number, line in enumerate(read_lines(file), start=1):
-        where = f"{harmless(str(file))}:{number}"
         try:
-            turn = TurnOutcome.model_validate_json(line)
-        except ValidationError as e:
+            yield TurnOutcome.model_validate_json(line)
+        except ValidationError:
             if cut_off(line):
                 return
-            problem = e.errors(include_url=False)[0]
-            at = ".".join(map(str, problem["loc"])) or "Turn"
-            what = f"{where}: {at}: {problem['msg']}"
-            raise InputError("document.damaged", what, hint=RUN_HINT) from e
-        if turn.schema_version != (read := Turn.current_version()):
-            what = f"{where}: found schema version {turn.schema_version}, this turngap reads {read}"
-            raise InputError("document.version", what, hint=RUN_HINT)
-        yield turn
+            parse_document(line, Turn, f"{harmless(str(file))}:{number}", hint=RUN_HINT)
+            raise

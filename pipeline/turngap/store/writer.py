@@ -102,11 +102,13 @@ class RunWriter:
         path: the run's folder.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, record: RunRecord) -> None:
         self.path = path
         self._turns = Lines(path / TURNS_FILE)
         try:
             _lock(self._turns.descriptor, path)
+            self._end_with_a_whole_line()
+            self.note(record)
         except BaseException:
             self.close()
             raise
@@ -123,15 +125,9 @@ class RunWriter:
         path = new_folder(out, name, started_at(record))
         try:
             (path / AUDIO_DIR).mkdir()
-            writer = cls(path)
+            return cls(path, record)
         except OSError as e:
             raise unwritable(path, e) from e
-        try:
-            writer.note(record)
-        except BaseException:
-            writer.close()
-            raise
-        return writer
 
     @classmethod
     def reopen(cls, path: Path, record: RunRecord) -> Self:
@@ -146,14 +142,7 @@ class RunWriter:
         with writing(path, _UNWRITABLE):
             refuse_links(path / AUDIO_DIR, path)
             (path / AUDIO_DIR).mkdir(exist_ok=True)
-            writer = cls(path)
-            try:
-                writer._end_with_a_whole_line()
-                writer.note(record)
-            except BaseException:
-                writer.close()
-                raise
-        return writer
+            return cls(path, record)
 
     def note(self, record: RunRecord) -> None:
         """Write what is known of the run so far; it stays marked as unfinished.
@@ -216,10 +205,8 @@ class RunWriter:
             try:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
                 descriptor = open_regular(self.path / file, flags, below=self.path)
-                try:
+                with os.fdopen(descriptor, "wb", buffering=0):
                     write_all(descriptor, wav.getbuffer())
-                finally:
-                    os.close(descriptor)
             except OSError:
                 # On a full disk this makes the room to say in `run.json` what happened.
                 with suppress(OSError):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from turngap.core.clusters import NO_INTERVAL
 from turngap.core.results import AudioRecord, PacingRecord, Turn
 from turngap.live.keeping import figures_of
 
@@ -55,12 +56,12 @@ def test_each_llm_has_its_own_in_the_order_of_their_first_answers() -> None:
 
 
 def test_a_turn_without_a_reply_is_slower_than_any_and_one_left_out_is_counted_as_that() -> None:
-    turns = [turn("answered", gap) for gap in (300, 400, 500)]
+    turns = [turn("answered", gap) for gap in (300, 400, 500, 600)]
     turns += [turn("no_reply", None), turn("error", None), turn("abandoned", None)]
     turns += [turn("answered", 100, left_out="device stall"), turn("cut_in", -5)]
     figures = figures_of(turns)["all"]
-    assert (figures["hits"], figures["n"]) == (3, 7)
-    assert figures["p50_ms"] == 500
+    assert (figures["hits"], figures["n"]) == (4, 8)
+    assert figures["p50_ms"] == 600
     assert figures["others"] == {
         "no_reply": 1,
         "cut_in": 1,
@@ -68,15 +69,14 @@ def test_a_turn_without_a_reply_is_slower_than_any_and_one_left_out_is_counted_a
         "error": 1,
         "left out: device stall": 1,
     }
-    low, high = figures["ci95"]
-    interval = f"(95 % interval {100 * low:.0f} % to {100 * high:.0f} %)"
-    assert figures["words"].startswith(f"3 of 7 within 800 ms {interval} · 1 ")
+    assert figures["ci95"] == [None, None]  # all are takes of one turn
+    assert figures["words"].startswith(f"4 of 8 within 800 ms ({NO_INTERVAL}) · 1 ")
     assert "cut_in" not in figures["words"]
-    assert figures["cut_ins"]["words"].startswith("cut in on 1 of 7 turns (1 different; ")
-    halves = f"p50 500 ms · {figures['cut_ins']['words']} · {figures['words']}"
-    assert (figures["percent"], figures["caption"]) == ("43 %", halves)
-    assert (figures["cut_ins"]["hits"], figures["cut_ins"]["n"]) == (1, 7)
-    assert figures["cut_ins"]["percent"] == "14 %"
+    assert figures["cut_ins"]["words"].startswith("cut in on 1 of 8 turns (1 different; ")
+    halves = f"p50 600 ms · {figures['cut_ins']['words']} · {figures['words']}"
+    assert (figures["percent"], figures["caption"]) == ("50 %", halves)
+    assert (figures["cut_ins"]["hits"], figures["cut_ins"]["n"]) == (1, 8)
+    assert figures["cut_ins"]["percent"] == "12 %"
     assert figures["words"].endswith("1 left out: device stall")
 
 

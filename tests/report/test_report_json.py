@@ -24,7 +24,7 @@ def test_missing_values_are_null_with_a_reason():
         assert (turn["gap_ms"] is None) == bool(turn["why_no_gap"])
     gap = doc["summary"]["gap_ms"]
     assert gap["p95"] is None
-    assert gap["why_none"]["p95"] == "n=5, needs 20"
+    assert gap["why_none"]["p95"] == "n=6, needs 20"
 
 
 def test_stage_seen_twice_in_a_turn_counts_once_with_its_sum():

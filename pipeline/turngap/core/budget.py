@@ -20,8 +20,8 @@ OUTCOMES: tuple[Outcome, ...] = ("answered", "late", "no_reply", "cut_in", "aban
 REPLIED: tuple[Outcome, ...] = ("answered", "late")
 # A reply was due and none came: slower than any that did.
 SILENT: tuple[Outcome, ...] = ("no_reply", "error")
-# An agent that cut in was not quick, and a turn that its user abandoned has no gap.
-WITHOUT_GAP: tuple[Outcome, ...] = ("cut_in", "abandoned")
+# An agent that cut in was not quick.
+WITHOUT_GAP: tuple[Outcome, ...] = ("cut_in",)
 
 # Why a turn came to its end, as the caller saw it. `hung_up`: the agent ended the call in due form.
 TurnEnd = Literal["reply_done", "timeout", "interrupted", "line_lost", "hung_up"]

@@ -336,7 +336,9 @@ def summarise(turns: Sequence[Turn]) -> Summary:
     counted = counted_turns(turns)
     reasons = Counter(t.left_out for t in turns if t.left_out is not None)
     outcomes = Counter(t.outcome for t in counted)
-    due = [(t.take, ms) for t in counted if (ms := due_ms(t)) is not None]
+    # Who went on before the reply waited in vain: it would have been slower.
+    waited = [(t, inf if t.outcome == "abandoned" else due_ms(t)) for t in counted]
+    due = [(t.take, ms) for t, ms in waited if ms is not None]
     takes, gaps = [take for take, _ in due], [ms for _, ms in due]
     judged = _judged(counted)
     return Summary(

@@ -235,6 +235,11 @@ def test_what_an_agent_or_a_document_names_is_removed_there_and_nowhere_else() -
     assert text_without_secrets(said) == said
 
 
+def test_a_secret_is_known_as_it_stands_in_a_path() -> None:
+    remember("a/8c7b6a5d4e+x")
+    assert text_without_secrets("at /a/8c7b6a5d4e%2Bx") == f"at /{REMOVED}"
+
+
 def test_a_value_with_spaces_around_it_is_removed_without_them() -> None:
     remember(" 8c7b6a5d4e\n")
     assert text_without_secrets("it is 8c7b6a5d4e.") == f"it is {REMOVED}."

@@ -22,8 +22,6 @@ from turngap.core.stored import (
     Stored,
 )
 
-SLIM = dataclass(frozen=True, slots=True, kw_only=True)
-
 # What the note of a turn begins with if what was heard may belong to another.
 AMBIGUOUS = "ambiguous: "
 # A hole this soon after a reply's onset parts its first words from the rest.
@@ -33,7 +31,7 @@ DISCONTIGUOUS_MS = 2000.0
 TurnKey = tuple[str, int, float, int]
 
 
-@SLIM
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MarkRecord:
     """A named instant. `at_ns`: caller's clock; `raw_ns`: as the agent's own clock gave it."""
 
@@ -83,7 +81,7 @@ class BackchannelRecord(Stored):
     reply_stopped: bool
 
 
-@SLIM
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PauseRecord:
     """A labelled silence of the person inside their turn, ms from the turn's first sound."""
 

@@ -68,7 +68,7 @@ def remember(secret: str) -> None:
     global _known  # noqa: PLW0603 - what a process was given
     secret = secret.strip()
     if len(secret) >= 6 and REMOVED not in secret and secret not in _known:
-        forms = {*_known, secret, quote(secret, safe=""), json.dumps(secret)[1:-1]}
+        forms = {secret, quote(secret), quote(secret, safe=""), json.dumps(secret)[1:-1], *_known}
         _known = tuple(sorted(forms, key=len, reverse=True))
 
 

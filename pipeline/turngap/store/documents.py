@@ -24,7 +24,7 @@ DEFAULT_ROOT = Path("runs")
 # A baseline or comparison has a few hundred bytes a turn, and a line of a run 7 kB. In memory JSON
 # takes up to twenty times as much while it is read.
 MAX_DOCUMENT_BYTES = 32 * 2**20
-# `turns.jsonl`: 18,000 turns. Read back they take about that in memory, at worst seven times.
+# `turns.jsonl`: 18,000 turns. Read back they take one to seven times that in memory.
 MAX_TURN_BYTES = 4 * 2**20
 MAX_RUN_BYTES = 128 * 2**20
 MAX_LOAD_BYTES = 2**30  # of a load test, whose turns are never held all at once

@@ -7,6 +7,7 @@ not depend on how the stream is cut into pieces.
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import takewhile
 from math import inf
 
 import numpy as np
@@ -42,9 +43,15 @@ BED_MS = 500.0
 FALLEN_WINDOWS = 3
 FALLEN_DB = 6.0
 
-# Silero's probabilities: two windows over the first, or one over the second.
+# Silero's probability from which sound may be speech; and of two windows in a row with which it is.
+# Of speech, one of the first five is over the last (p90, n = 97); tones and tunes stay below.
 LIKELY = 0.5
-SURE = 0.9
+ALMOST_SURE = 0.9
+SURE = 0.97
+# Silero was made with voices of a usual level: where nothing goes on underneath, a softer one is
+# raised to this level for it.
+USUAL_DBFS = -20.0
+MOST_GAIN_DB = 25.0
 
 # What may belong to a word before the window that the detector takes for speech: this much, over
 # holes as long as the closure of a stop; but no click, and no breath.
@@ -67,6 +74,8 @@ CONTEXT_MS = 60.0
 # threshold by it.
 BELOW_VOICE_DB = 22.0
 FAINTEST_DBFS = -60.0
+# Of a voice whose loud parts lie below, too much cannot be heard for its first word to be placed.
+FAINTEST_VOICE_DBFS = -44.0
 LEVEL_MS = 300.0
 
 # In speech, the detector is asked again after a pause of this length, and where there is none.
@@ -183,6 +192,7 @@ class WordFinder:
         self._upto = 0  # what was taken from the inbox
         self._ended = 0  # of the speech before
         self._fallen: list[float] = []
+        self._cutting = False
         self._candidate: _Candidate | None = None
         self._speech: _Speech | None = None
         self._sounds: SpeechDetector | None = None  # while nothing is loud, none is needed
@@ -226,6 +236,7 @@ class WordFinder:
 
     def cut(self) -> list[Found]:
         """End any speech here, because the stream was cut. Positions continue to count."""
+        self._cutting = True
         found = self._go_on(inf)
         if self._waiting:
             found += self._hear(self._take(self._waiting))
@@ -238,6 +249,7 @@ class WordFinder:
             found += self._reject(self._candidate)
         if self._speech is not None:
             found += self._end(self._speech)
+        self._cutting = False
         self._past.clear()
         self._past_at = self._ended = self._upto
         return found
@@ -349,7 +361,10 @@ class WordFinder:
 
     def _on_sounds(self, events: list[SpeechStart | SpeechEnd]) -> list[Found]:
         found: list[Found] = []
+        sounds = self._sounds
         for event in events:
+            if self._sounds is not sounds:  # what follows was searched again
+                break
             at = self._sounds_at + event.sample
             if isinstance(event, SpeechStart):
                 if self._candidate is None and (
@@ -357,9 +372,10 @@ class WordFinder:
                 ):
                     self._candidate = self._new_candidate(at)
             elif self._candidate is not None:
+                speech = self._speech
                 found += self._reject(self._candidate)
-                if self._speech is not None and self._speech.silent_since is None:
-                    self._speech.silent_since = at
+                if speech is not None and speech.silent_since is None:
+                    speech.silent_since = at
             elif self._speech is not None:
                 self._speech.silent_since = at
         return found
@@ -429,15 +445,26 @@ class WordFinder:
                 self._judge.reset()
                 self._judge.probability(self._slice(*self._window(candidate, 1)), self.rate)
                 asked += 1
-            chance = self._judge.probability(pcm, self.rate)
+            chance = self._judge.probability(self._raised(pcm, candidate), self.rate)
             candidate.heard = candidate.window
             asked += 1
         candidate.chances.append(chance)
         candidate.window += 1
         return asked
 
+    def _raised(self, pcm: Pcm, candidate: _Candidate) -> Pcm:
+        """Raise the sound of a soft voice, by what of it was heard so far."""
+        if self.bed_dbfs is not None:
+            return pcm
+        so_far = self._slice(candidate.start, self._window(candidate)[1])
+        gain_db = min(MOST_GAIN_DB, USUAL_DBFS - float(_levels(so_far, self._hop).max()))
+        if gain_db <= 0:
+            return pcm
+        raised = pcm * dbfs_to_amplitude(gain_db) / FULL_SCALE
+        return np.rint(np.clip(raised, -32768, 32767)).astype(np.int16)
+
     def _decide(self, candidate: _Candidate) -> list[Found]:
-        last, before = candidate.chances[-1], [0.0, *candidate.chances][-2]
+        last = candidate.chances[-1]
         if self._speech is not None:
             if last > LIKELY:
                 self._speech.silent_since = None
@@ -446,18 +473,37 @@ class WordFinder:
             elif self._upto - candidate.start >= self._samples(ANSWER_MS):
                 return self._turned_into_bed(self._speech)
             return []
-        if last >= SURE or (last > LIKELY and before > LIKELY):
-            return self._begin(candidate, self._window(candidate, 1 + (before > LIKELY))[0])
+        likely = len(list(takewhile(lambda chance: chance > LIKELY, reversed(candidate.chances))))
+        before = candidate.chances[-2] if candidate.window > 2 else 0.0
+        if last >= SURE and before >= ALMOST_SURE and self._is_heard(candidate):
+            return self._begin(candidate, self._window(candidate, likely)[0])
+        if likely:
+            return []
         if self._upto - candidate.start >= self._samples(BED_MS):
             return self._becomes_bed(candidate)
         return []
+
+    def _level_of(self, candidate: _Candidate) -> float:
+        return _loud_part(self._slice(candidate.start, self._upto), self._hop, 0.9)
+
+    def _is_heard(self, candidate: _Candidate) -> bool:
+        """Return whether it would be loud enough for speech that people hear."""
+        return self._level_of(candidate) >= FAINTEST_VOICE_DBFS
 
     def _leave(self) -> None:
         self._candidate = None
         self._judge.reset()
 
     def _reject(self, candidate: _Candidate) -> list[Found]:
-        """Take the candidate for sound without speech."""
+        """Take a candidate that has ended for sound, unless the detector was nearly sure."""
+        best = max(candidate.chances, default=0.0)
+        if self._speech is None and best > (LIKELY if self._cutting else SURE):
+            if not self._is_heard(candidate):
+                self._leave()
+                level = self._level_of(candidate)
+                return self._sound(candidate.start, self._upto) or [Sound(candidate.start, level)]
+            first = next(n for n, chance in enumerate(candidate.chances, 1) if chance > LIKELY)
+            return self._begin(candidate, self._window(candidate, candidate.window - first)[0])
         self._leave()
         return [] if self._speech else self._sound(candidate.start, self._upto)
 

@@ -4,6 +4,7 @@ from bisect import insort
 from collections.abc import Mapping, Sequence
 from math import inf
 
+from turngap.core.audio import AUDIBLE_DBFS
 from turngap.core.budget import TurnEnd, outcome_of
 from turngap.core.clock import ns_to_ms
 from turngap.core.credits import Credits, any_in, credits_of, is_short
@@ -295,7 +296,9 @@ class TurnTracker:
     def _first_sound(self, speech: UserSpeech, end: TurnEnded, reply: Stretch | None) -> int | None:
         cut_in = reply is not None and reply.start_ns < speech.end_ns
         sounds = self._sounds_in(speech, end, speech.start_ns if cut_in else speech.end_ns)
-        starts = [s.at_ns for s in sounds] + ([reply.start_ns] if reply else [])
+        starts = [s.at_ns for s in sounds if s.dbfs >= AUDIBLE_DBFS] + (
+            [reply.start_ns] if reply else []
+        )
         return min(starts, default=None)
 
     def _why_no_marks(
@@ -328,7 +331,8 @@ class TurnTracker:
         elif told is None and (sounds := self._sounds_in(speech, end, speech.end_ns)):
             loudest = max(sounds, key=lambda s: s.dbfs)
             at_ms = ns_to_ms(loudest.at_ns - speech.end_ns)
-            told = f"sound that is no speech came at {at_ms:.0f} ms ({loudest.dbfs:.0f} dBFS)"
+            what = "that is no speech" if loudest.dbfs >= AUDIBLE_DBFS else "too soft to count"
+            told = f"sound {what} came at {at_ms:.0f} ms ({loudest.dbfs:.0f} dBFS)"
         return why if told is None else f"{why}: {told}"
 
     def _agent_turns_in(self, speech: UserSpeech) -> tuple[AgentMarks, ...]:

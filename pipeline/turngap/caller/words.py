@@ -496,8 +496,9 @@ class WordFinder:
 
     def _reject(self, candidate: _Candidate) -> list[Found]:
         """Take a candidate that has ended for sound, unless the detector was nearly sure."""
-        best = max(candidate.chances, default=0.0)
-        if self._speech is None and best > (LIKELY if self._cutting else SURE):
+        least, windows = (LIKELY, 1) if self._cutting else (ALMOST_SURE, 2)
+        sure = sum(chance > least for chance in candidate.chances) >= windows
+        if self._speech is None and sure:
             if not self._is_heard(candidate):
                 self._leave()
                 level = self._level_of(candidate)

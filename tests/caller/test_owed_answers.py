@@ -119,3 +119,10 @@ def test_words_that_fall_into_the_persons_first_answer_nothing_of_theirs() -> No
     heard = hear(agent, [turn(), turn()])
     assert (heard.outcomes, heard.gaps_ms) == (["answered", "answered"], [300, 700])
     assert len(heard.turns[1].turn.ambiguous) == 1
+
+
+def test_words_that_begin_just_before_the_persons_are_noted() -> None:
+    """The wait after a hold phrase has run out, and the person is about to go on."""
+    agent = TimedAgent([(Says(400, 1000), Says(5430, 1600)), (Says(430),)])
+    heard = hear(agent, [turn(), turn()])
+    assert [len(p.turn.ambiguous) for p in heard.turns] == [0, 1]

@@ -271,6 +271,13 @@ class TurnTracker:
                 f"speech from {began_ms:.0f} ms after the person's first word on was taken for the "
                 f"answer to {whose}",
             )
+        old = credits.old
+        if old and not speech.over_reply and self._heard.flush_of(old[-1]) is None:
+            ago_ms = ns_to_ms(speech.start_ns - old[0].start_ns)
+            return (
+                f"speech from {ago_ms:.0f} ms before the person's first word on was taken for the "
+                "answer to the turn before",
+            )
         own = heard is not None and heard.marks.get("endpoint", 0) >= speech.start_ns
         if owed is None or own or not credits.reply:
             return ()

@@ -177,10 +177,12 @@ def write_atomically(file: Path, content: bytes, *, mode: int = 0o644) -> None:
     """Replace `file` as a whole: after a crash it holds the old or the new, never a part."""
     descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
-        with os.fdopen(descriptor, "wb", buffering=0) as opened:
+        try:
             write_all(descriptor, content)
             os.fchmod(descriptor, mode)
-            os.fsync(opened)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         Path(temporary).replace(file)
     except BaseException:
         with suppress(OSError):

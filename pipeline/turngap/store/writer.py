@@ -107,7 +107,8 @@ class RunWriter:
         self._turns = Lines(path / TURNS_FILE)
         try:
             _lock(self._turns.descriptor, path)
-            self._end_with_a_whole_line()
+            if self._turns.size:
+                self._end_with_a_whole_line()
             self.note(record)
         except BaseException:
             self.close()
@@ -205,8 +206,10 @@ class RunWriter:
             try:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
                 descriptor = open_regular(self.path / file, flags, below=self.path)
-                with os.fdopen(descriptor, "wb", buffering=0):
+                try:
                     write_all(descriptor, wav.getbuffer())
+                finally:
+                    os.close(descriptor)
             except OSError:
                 # On a full disk this makes the room to say in `run.json` what happened.
                 with suppress(OSError):

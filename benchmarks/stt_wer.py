@@ -23,14 +23,13 @@ from loguru import logger
 from rapidfuzz.distance import Levenshtein
 
 from turngap.agent.stack import stack_files
-from turngap.scenario import silero
 from turngap.scenario.library import library_dir, load_scenario, scenario_paths
 from turngap_services.stt.pocketsphinx import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx.model import library_model
 from turngap_services.stt.pocketsphinx.recogniser import Recogniser
 from turngap_services.stt.sound import RATE
 from turngap_services.text import spoken_words
-from turngap_services.turn.adaptive import AdaptiveSettings
+from turngap_services.turn.adaptive import AdaptiveSettings, silero
 from turngap_services.turn.adaptive.voice import Voice
 
 PACKET = RATE // 50

@@ -119,7 +119,8 @@ def test_a_barge_in_is_saved_as_one(talk: Conversation, tmp_path: Path) -> None:
     playing = {"onset_ns": 2_200_000_000, "received_ns": 2_200_000_000}
     own = {"onset_ns": 5_700_000_000, "received_ns": 5_700_000_000, "end_ns": 6_500_000_000}
     talk.add(agent=[playing], ended="interrupted")
-    talk.add(agent=[playing | {"end_ns": 4_680_000_000}, own], over_reply=True)
+    cut_ns = 4_680_000_000
+    talk.add(agent=[playing | {"end_ns": cut_ns}, own], over_reply=True, flushed_ns=[cut_ns])
     talk.add(ended="interrupted")  # by a switch to another LLM, say
     talk.add()
     turns = load_scenario(talk.save(tmp_path / "out").path).scenario.turns

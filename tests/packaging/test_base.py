@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -128,6 +129,15 @@ def test_somebodys_agent_is_measured_checked_and_reported(tmp_path: Path) -> Non
     assert json.loads(done.stdout)["verdict"] in ("pass", "undecided")
     done = base(PLAYED, "report", "latest", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_recording_is_labelled(tmp_path: Path) -> None:
+    shutil.copy(SCENARIOS / "quick-questions" / "1.flac", tmp_path)
+    file = tmp_path / "mine.yaml"
+    file.write_text("name: mine\nturns:\n  - {say: hello there, audio: 1.flac}\n")
+    done = turngap("label", str(file), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "speech:" in file.read_text()
 
 
 # The page's server, with an agent behind it that answers in its dialect.

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from turngap.core.audio import LINE_FLOOR_DBFS, Pcm
 from turngap.core.clock import ms_to_ns
-from turngap.scenario import silero
 from turngap.scenario.library import LoadedScenario, library_dir, load_scenario
+from turngap_services.turn.adaptive import silero
 from turngap_services.turn.adaptive.voice import (
     HEARS_ON_MS,
     HOP_MS,

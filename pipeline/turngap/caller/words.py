@@ -14,7 +14,6 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from turngap.caller.speech import RATE, WINDOW, Silero
 from turngap.core.audio import (
     AUDIBLE_DBFS,
     FULL_SCALE,
@@ -28,6 +27,7 @@ from turngap.core.audio import (
     rms_dbfs,
     window_samples,
 )
+from turngap.silero import RATE, WINDOW, Silero
 
 # The detector is asked about sound from here on. Voices 20 dB softer than most reach it, and noise
 # of -55 dBFS does not.

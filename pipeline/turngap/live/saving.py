@@ -20,7 +20,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from turngap.core.audio import Pcm
 from turngap.core.clock import NS_PER_MS
-from turngap.core.errors import AgentError, InputError
+from turngap.core.errors import InputError
 from turngap.core.results import AudioRecord, Turn
 from turngap.core.spoken import OUT_OF_DOMAIN
 from turngap.scenario.library import load_scenario
@@ -122,14 +122,10 @@ def save(run: Path, turns: Sequence[Turn], name: str, folder: Path, with_whom: s
 def end_error_ms(user: Pcm, rate: int, audio: AudioRecord) -> float | None:
     """Return how far off a turn's end may be that the page found while the person spoke.
 
-    The recording is judged as a saved one is; None where it holds no speech that can be judged, or
-    Silero is not installed.
+    The recording is judged as a saved one is; None where it holds no speech that can be judged.
     """
     start_ms, end_ms = _spoken(audio)
-    try:
-        found = find_speech(user[round(start_ms * rate / 1000) : round(end_ms * rate / 1000)], rate)
-    except AgentError:  # what finds it is not installed here
-        return None
+    found = find_speech(user[round(start_ms * rate / 1000) : round(end_ms * rate / 1000)], rate)
     if found is None or found.bounds.end_error_ms is None:
         return None
     off_ms = abs(start_ms + found.bounds.end_ms - audio.user_end_ms)
@@ -177,13 +173,9 @@ def _cut(run: Path, record: Turn, *, foreign: bool) -> _Cut | str:
     part_ms = (kept_from_ms, kept_to_ms)
     sound = read_sound(run / record.audio.file, "run", below=run, channels=2, part_ms=part_ms)
     pcm, rate = np.ascontiguousarray(sound.samples[:, 0]), sound.rate
-    try:
-        found, is_speech = find_speech(pcm, rate), bool(record.say.strip())
-    except AgentError:  # Silero is not installed here, so that the page's word has to do
-        found, is_speech = None, True
-    if found is not None:
+    if found := find_speech(pcm, rate):
         return _Cut(record, pcm, rate, found.bounds, found.pauses)
-    if not is_speech:
+    if not record.say.strip():
         return "no speech was found in its recording"
     # The recogniser read words where Silero heard no voice, as in a whisper.
     start_ms = record.audio.user_start_ms - kept_from_ms

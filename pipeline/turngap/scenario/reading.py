@@ -5,14 +5,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from turngap.core.audio import Pcm
-from turngap.scenario import silero
+from turngap.core.audio import FULL_SCALE, Pcm
+from turngap.silero import RATE, WINDOW, Silero
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Number = TypeVar("Number", bound=np.generic)
-
-RATE = 16_000
 
 # Everything is judged in steps of 5 ms, on 20 ms of sound: two periods of a low voice.
 STEP_MS = 5
@@ -26,7 +24,6 @@ BANDS_HZ = ((100, 1000), (1000, 3500), (3500, 7900))
 
 # Silero reads windows of 32 ms. Read from four offsets it places a bound four times as finely, and
 # does not depend on where the recording happens to begin.
-WINDOW = 512
 OFFSETS = (0, 128, 256, 384)
 
 # Silero's level is set so that 200 ms of the recording, the length of a short word, lie at or above
@@ -76,16 +73,18 @@ def band_levels(signal: Floats) -> Floats:
 
 def speech_probability(signal: Floats, steps: int) -> Floats:
     """Return Silero's probability of speech at each step, the mean over the offsets."""
-    scaled = np.clip(signal * 10 ** ((LEVEL_DBFS - _level_dbfs(signal)) / 20), -1, 1)
+    gain = FULL_SCALE * 10 ** ((LEVEL_DBFS - _level_dbfs(signal)) / 20)
+    scaled = np.clip(np.rint(signal * gain), -FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
+    silero = Silero()
     at = np.arange(steps) * STEP
     total = np.zeros(steps)
     for offset in OFFSETS:
         # Silero begins with some silence behind it, and hears some after the recording.
         before = 8 * WINDOW + offset
-        padded = np.pad(scaled, (before, 9 * WINDOW)).astype(np.float32)
+        padded = np.pad(scaled, (before, 9 * WINDOW))
         windows = padded[: len(padded) // WINDOW * WINDOW].reshape(-1, WINDOW)
-        probability = silero.model(RATE)
-        found = np.array([probability(window) for window in windows])
+        found = np.array([silero.probability(window, RATE) for window in windows])
+        silero.reset()
         ends = (np.arange(len(windows)) + 1) * WINDOW - before
         total += np.interp(at, ends, found)
     return total / len(OFFSETS)

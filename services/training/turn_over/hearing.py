@@ -16,10 +16,10 @@ import numpy as np
 
 from training.turn_over.takes import RATE, Take
 from turngap.core.audio import Pcm
-from turngap.scenario import silero
 from turngap_services.stt.pocketsphinx import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx.model import Model, Saying, build_model
 from turngap_services.stt.pocketsphinx.recogniser import Recogniser
+from turngap_services.turn.adaptive import silero
 from turngap_services.turn.adaptive.voice import Voice
 
 PACKET = RATE // 50

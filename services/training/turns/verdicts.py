@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from turngap.core.audio import FULL_SCALE, Pcm
-from turngap.scenario import silero
+from turngap_services.turn.adaptive import silero
 
 if TYPE_CHECKING:
     from pipecat.audio.turn.smart_turn.local_smart_turn_v3 import LocalSmartTurnAnalyzerV3

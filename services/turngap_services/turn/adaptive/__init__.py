@@ -56,7 +56,7 @@ def prepare(settings: AdaptiveSettings) -> None:
     import pipecat.turns.user_turn_strategies
 
     import turngap_services.turn.adaptive.ears  # noqa: F401
-    from turngap.scenario import silero
+    from turngap_services.turn.adaptive import silero
     from turngap_services.turn.adaptive.over import shipped
 
     silero.load()

@@ -19,7 +19,7 @@ from pipecat.processors.frame_processor import (
     FrameProcessorSetup,
 )
 
-from turngap.scenario import silero
+from turngap_services.turn.adaptive import silero
 from turngap_services.turn.adaptive.actions import Heard
 from turngap_services.turn.adaptive.taker import TurnTaker
 from turngap_services.turn.adaptive.voice import HOP_MS, STARTING_HOPS, Arrivals, Voice

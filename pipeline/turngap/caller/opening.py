@@ -79,6 +79,8 @@ def check_url(url: str, shown: str) -> WebSocketURI:
         InputError: it is none.
     """
     url = place_of(url)
+    if not url.isprintable() or " " in url:  # urlsplit leaves line ends out
+        raise _no_url(shown, "it has a space, a line end or a control character in it")
     try:
         scheme = urlsplit(url).scheme
         uri = parse_uri(url) if scheme in ("ws", "wss") else None

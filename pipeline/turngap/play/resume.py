@@ -10,6 +10,7 @@ from turngap.agent.stack import stack_files
 from turngap.backends import value_of
 from turngap.caller.dialects.registry import dialect_of_host, dialects
 from turngap.caller.opening import check_url
+from turngap.caller.starting import is_start
 from turngap.core.errors import InputError
 from turngap.core.run_record import METRICS_VERSION, TOLD_BY_THE_LINE, PlanRecord
 from turngap.core.secrets import REMOVED, without_secrets
@@ -182,8 +183,8 @@ def _is_secret(text: str) -> bool:
 
 
 def _is_plain(agent: str) -> bool:
-    """Return whether it is an installed stack, or a URL that no secret of the user's goes to."""
-    if "://" not in agent or _is_secret(agent):
+    """Return whether it is an installed stack, or a WebSocket's URL that gets no secret."""
+    if "://" not in agent or _is_secret(agent) or is_start(agent):
         return agent in stack_files()
     check_url(agent, agent)
     service = dialect_of_host(agent)

@@ -10,6 +10,7 @@ from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.results import NO_TEXT, AnswerRecord, AudioRecord, PacingRecord, Turn
 from turngap.core.stages import Stage
 from turngap.core.summary import summarise
+from turngap.report import measured_words
 
 ENDED: dict[Outcome, TurnEnd] = {
     "answered": "reply_done",
@@ -246,3 +247,17 @@ def test_a_turn_with_a_reason_to_be_left_out_is_counted_and_is_in_no_figure() ->
     for same in ("hit_rate", "hit_rate_ci95", "gap_ms", "stage_p50_ms"):
         assert figures[same] == alone[same]
     assert summary.hit_rate.n == 2
+
+
+def test_first_words_are_counted_with_what_came_before_them_and_how_sure_they_are() -> None:
+    figures = [(None, None), (400.0, 0.0), (310.0, 12.0), (290.0, 30.0)]
+    turns = [
+        turn().model_copy(update={"first_sound_ms": sound_ms, "onset_spread_ms": spread_ms})
+        for sound_ms, spread_ms in figures
+    ]
+    heard = summarise(turns).heard
+    assert (heard.sound_before_word, heard.onsets, heard.unsure_onsets) == (1, 3, 1)
+    assert heard.onset_spread_ms_p50 == 12.0
+    assert measured_words.onset_words(summarise(turns)) == (
+        "the agent's first word is placed to within p50 12 ms (over 20 ms in 1 of 3 turns)"
+    )

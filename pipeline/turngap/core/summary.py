@@ -154,6 +154,9 @@ class Heard:
         discontiguous_replies: replies with a hole before they had lasted for two seconds.
         false_starts, backchannels_heard: how many there were.
         greeting_ms_p50: from the open line to the greeting, over calls that had one.
+        sound_before_word: turns whose first sound comes over 100 ms before the first word.
+        onset_spread_ms_p50, onset_spread_ms_p95: how far apart three levels place the first word,
+            over the `onsets` of which that is known; `unsure_onsets`: those over 20 ms.
     """
 
     first_answer_ms_p50: float | None
@@ -163,6 +166,17 @@ class Heard:
     false_starts: int
     backchannels_heard: int
     greeting_ms_p50: float | None
+    sound_before_word: int
+    onset_spread_ms_p50: float | None
+    onset_spread_ms_p95: float | None
+    onsets: int
+    unsure_onsets: int
+
+
+# First sound that comes so much before the first word is something else, and an onset whose spread
+# is over this is not placed well.
+OTHER_SOUND_MS = 100.0
+UNSURE_ONSET_MS = 20.0
 
 
 def heard_of(turns: Sequence[Turn]) -> Heard:
@@ -170,6 +184,7 @@ def heard_of(turns: Sequence[Turn]) -> Heard:
     replied = [t for t in turns if t.replied]
     answers = [t.first_answer_ms for t in replied if t.first_answer_ms is not None]
     greetings = [t.greeting_ms for t in turns if t.greeting_ms is not None]
+    spreads = [t.onset_spread_ms for t in turns if t.onset_spread_ms is not None]
     return Heard(
         first_answer_ms_p50=median(answers) if answers else None,
         hold_phrases=sum((t.first_answer_ms or 0.0) > (t.gap_ms or 0.0) for t in replied),
@@ -178,6 +193,15 @@ def heard_of(turns: Sequence[Turn]) -> Heard:
         false_starts=sum(t.false_starts for t in turns),
         backchannels_heard=sum(t.backchannels_heard for t in turns),
         greeting_ms_p50=median(greetings) if greetings else None,
+        sound_before_word=sum(
+            t.gap_ms - t.first_sound_ms > OTHER_SOUND_MS
+            for t in turns
+            if t.gap_ms is not None and t.first_sound_ms is not None
+        ),
+        onset_spread_ms_p50=median(spreads) if spreads else None,
+        onset_spread_ms_p95=percentile(spreads, 0.95).value,
+        onsets=len(spreads),
+        unsure_onsets=sum(spread > UNSURE_ONSET_MS for spread in spreads),
     )
 
 

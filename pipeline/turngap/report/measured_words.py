@@ -36,9 +36,22 @@ def heard_words(summary: Summary) -> str:
         (heard.backchannels_heard, "backchannels"),
     ):
         said += [f"{what}: {n}"] if n else []
+    if n := heard.sound_before_word:
+        said.append(f"other sound over 100 ms before the first word in {words.turns_words(n)}")
     if heard.greeting_ms_p50 is not None:
         said.append(f"greeting p50 {words.ms(heard.greeting_ms_p50)} ms")
     return "; ".join(said)
+
+
+def onset_words(summary: Summary) -> str:
+    """Say how well the agent's first words were placed; empty where none was."""
+    heard = summary.heard
+    if heard.onset_spread_ms_p50 is None:
+        return ""
+    figures = [("p50", heard.onset_spread_ms_p50), ("p95", heard.onset_spread_ms_p95)]
+    known = " · ".join(f"{name} {words.ms(value)}" for name, value in figures if value is not None)
+    unsure = f"over 20 ms in {heard.unsure_onsets} of {words.turns_words(heard.onsets)}"
+    return f"the agent's first word is placed to within {known} ms ({unsure})"
 
 
 def ambiguous_words(summary: Summary) -> str:

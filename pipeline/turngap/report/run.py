@@ -234,6 +234,7 @@ def _measured(run: Run, summary: Summary) -> list[Item]:
     always = record.starved_ms == STARVED_MS
     error_ms = summary.label_error_ms
     labels = [] if error_ms is None else [Line("labels", measured_words.label_words(error_ms))]
+    onsets = measured_words.onset_words(summary)
     planned = f" of {record.planned_turns} planned" if record.planned_turns else ""
     return [
         Lines(
@@ -249,6 +250,7 @@ def _measured(run: Run, summary: Summary) -> list[Item]:
                     PAGE if always else PAGE | TERMINAL,
                 ),
                 *labels,
+                *([Line("onsets", onsets)] if onsets else []),
                 Line("instrument", measured_words.calibration_words(record)),
                 Line("clock", measured_words.offset_words(record)),
                 *(

@@ -5,6 +5,7 @@
 DIR holds `voices.json`, a list of {name, speech: {start_ms, end_ms}, source}, and NAME.flac for
 each: people, whose bounds somebody has marked by hand. Each is labelled at several levels, one of
 which clips. Nothing is fitted; `--by-source` shows how much the figures hang on any one source.
+Then each says its last 250 to 700 ms once more after a pause, as loud or softer, in its own room.
 
 The shipped recordings are synthetic, and their bounds exact: they were taken on clean takes. Pink
 noise is mixed over those that have none.
@@ -26,6 +27,10 @@ from turngap.scenario.model import SpeechBounds
 from turngap.scenario.speech import DOUBTFUL_MS, find_speech
 
 LEVELS_DB = (0, -10, -20, 6)
+SOFTER_DB = (0, -6, -12, -18)
+PAUSES_MS = (400, 1500)
+WORDS_MS = (250, 450, 700)
+DECAY_MS = 100
 SNRS_DB = (None, 30, 20, 15, 10)
 RATE = 16_000
 
@@ -68,6 +73,24 @@ def with_noise(pcm: Pcm, snr_db: float | None, speech: SpeechBounds, seed: int) 
     return np.rint(pcm + pink / np.std(pink) * rms).astype(np.int16)
 
 
+def said_again(
+    pcm: Pcm, rate: int, speech: dict[str, float], *, pause_ms: int, word_ms: int, db: float
+) -> tuple[Pcm, dict[str, float]]:
+    """The end of the speech once more, after a pause with the sound of the room; its bounds."""
+    start, end, pause, word, decay = (
+        round(ms * rate / 1000)
+        for ms in (speech["start_ms"], speech["end_ms"], pause_ms, word_ms, DECAY_MS)
+    )
+    room = max(pcm[: max(0, start - decay)], pcm[end + decay :], key=len)
+    upto = pcm[: end + pause]
+    bed = np.resize(room, end + pause + word + rate - len(upto))
+    out = np.concatenate((upto, bed)).astype(np.int32)
+    again = pcm[end - word : end + decay] * 10 ** (db / 20)
+    out[end + pause :][: len(again)] += np.rint(again).astype(np.int32)
+    ends_ms = speech["end_ms"] + pause_ms + word_ms
+    return np.clip(out, -FULL_SCALE, FULL_SCALE - 1).astype(np.int16), speech | {"end_ms": ends_ms}
+
+
 def labelled(voice: dict[str, Any], pcm: Pcm, rate: int) -> Labelled | None:
     found = find_speech(pcm, rate)
     if found is None:
@@ -83,9 +106,13 @@ def labelled(voice: dict[str, Any], pcm: Pcm, rate: int) -> Labelled | None:
     )
 
 
-def at_levels(folder: Path, voice: dict[str, Any], db: float) -> Labelled | None:
+def recording(folder: Path, voice: dict[str, Any]) -> tuple[Pcm, int]:
     samples, rate = soundfile.read(folder / f"{voice['name']}.flac", dtype="int16")
-    pcm: Pcm = np.asarray(samples, dtype=np.int16)
+    return np.asarray(samples, dtype=np.int16), rate
+
+
+def at_levels(folder: Path, voice: dict[str, Any], db: float) -> Labelled | None:
+    pcm, rate = recording(folder, voice)
     return labelled(voice, at_level(pcm, db), rate)
 
 
@@ -128,6 +155,26 @@ def line(labels: Sequence[Labelled]) -> str:
     )
 
 
+def last_words(folder: Path, voices: Sequence[dict[str, Any]]) -> None:
+    print("people, a last word after a pause\n          end              > 100 ms  > 300  unwarned")
+    for db in SOFTER_DB:
+        labels = []
+        for n, voice in enumerate(voices):
+            for pause_ms in PAUSES_MS:
+                word_ms = WORDS_MS[n % len(WORDS_MS)]
+                pcm, rate = recording(folder, voice)
+                pcm, speech = said_again(
+                    pcm, rate, voice["speech"], pause_ms=pause_ms, word_ms=word_ms, db=db
+                )
+                if label := labelled(voice | {"speech": speech}, pcm, rate):
+                    labels.append(label)
+        far, lost = ([x for x in labels if abs(x.end_off_ms) > ms] for ms in (DOUBTFUL_MS, 300))
+        print(
+            f"{db:+4} dB   {quantiles([x.end_off_ms for x in labels])}   {len(far):3} of "
+            f"{len(labels)}   {len(lost):3}   {sum(not x.warned for x in lost):3}"
+        )
+
+
 HEAD = "start              end                start in error  end in error  bad warned  good warned"
 
 
@@ -139,7 +186,9 @@ def main() -> None:
     args = parser.parse_args()
     print("absolute error in ms: median / p90 / largest; a bound is bad beyond 100 ms")
     if args.voices:
-        people(args.voices, each=args.each, by_source=args.by_source)
+        voices = json.loads((args.voices / "voices.json").read_text(encoding="utf-8"))
+        people(args.voices, voices, each=args.each, by_source=args.by_source)
+        last_words(args.voices, voices)
     print(f"shipped, with noise\n          {HEAD}")
     for snr_db in SNRS_DB:
         found = library(snr_db)
@@ -148,8 +197,7 @@ def main() -> None:
         print(f"{name:>7}   {line(labels)}   unlabelled {len(found) - len(labels)}")
 
 
-def people(folder: Path, *, each: bool, by_source: bool) -> None:
-    voices = json.loads((folder / "voices.json").read_text(encoding="utf-8"))
+def people(folder: Path, voices: Sequence[dict[str, Any]], *, each: bool, by_source: bool) -> None:
     print(f"people, at levels\n          {HEAD}")
     for db in LEVELS_DB:
         found = [at_levels(folder, voice, db) for voice in voices]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from helpers.made_speech import RATE, louder, room, spoken
 from turngap.core.audio import Pcm
+from turngap.scenario import speech
 from turngap.scenario.reading import DIGITAL_SILENCE_MS, digital_silence
 from turngap.scenario.speech import FoundSpeech, find_speech
 
@@ -119,6 +120,17 @@ def test_a_soft_word_after_a_long_pause_is_speech(db: float, pause_ms: float) ->
     speech = found(mixed(pcm, louder(word, db), end_ms + pause_ms))
     assert abs(speech.bounds.end_ms - (end_ms + pause_ms + 200)) <= 100
     assert len(speech.pauses) == 1
+
+
+def test_what_is_too_short_to_have_bounds_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    probability, levels = np.zeros(1000), np.full((3, 1000), -80.0)
+    for stretch in (slice(100, 300), slice(600, 607)):
+        probability[stretch], levels[:, stretch] = 0.9, -20.0
+    made = speech._Sound(probability, levels, np.full(1000, True))
+    monkeypatch.setattr(speech, "_sound", lambda *_: made)
+    label = found(spoken().pcm)
+    assert label.bounds.end_ms < 1600
+    assert "left_out" in kinds(label)
 
 
 def test_a_pause_within_the_turn_is_named() -> None:

@@ -15,15 +15,14 @@ import soxr
 from turngap.core.audio import FULL_SCALE, Pcm
 from turngap.scenario.model import Pause, SpeechBounds
 from turngap.scenario.reading import (
-    RATE,
     STEP_MS,
-    WINDOW,
     Bools,
     Floats,
     band_levels,
     digital_silence,
     speech_probability,
 )
+from turngap.silero import RATE, WINDOW
 
 # Silero's probability from which a step is speech, by its authors, and below which it is none.
 SPEECH = 0.5
@@ -47,13 +46,6 @@ ABOVE_NOISE_DB = 8.0
 INWARDS_MS = 150
 OUTWARDS_MS = 100
 GAP_MS = 30
-
-# The first or last stretch of speech, at least 200 ms away from the rest, is dropped if it never
-# comes as near to the voice's level as speech does that fades, or if it sounds for less time than
-# any word: a thump, which is within 15 dB of its own peak for half of that.
-APART_MS = 200
-WORD_MS = 100
-THUMP_DB = 15.0
 
 # A level's percentile over speech that its loud parts reach.
 LOUD_PERCENT = 90
@@ -148,7 +140,7 @@ def find_speech(pcm: Pcm, rate: int) -> FoundSpeech | None:
     )
     warnings = (
         *_of_bounds(bounds, length_ms),
-        *_of_left_out(sound),
+        *_of_left_out(sound, bounds),
         *_of_noise(sound),
         *_of_samples(pcm, rate),
     )
@@ -171,7 +163,7 @@ class _Sound:
         self._probability = probability[:steps]
         self._quiet = (self._probability < QUIET) & self._alive
         self._stretches = _runs(probability[:steps] >= SPEECH)
-        self._drop_what_is_no_speech()
+        self._drop_murmurs()
 
     @property
     def knows_noise(self) -> bool:
@@ -187,14 +179,14 @@ class _Sound:
         """Return the stretches of speech, in steps, as Silero times them."""
         return self._stretches
 
-    def left_out(self) -> Iterator[tuple[int, int]]:
-        """Yield what lies before or behind the speech, and could be some: start and end in ms."""
-        first, last = self._stretches[0][0], self._stretches[-1][1]
+    def left_out(self, bounds: SpeechBounds) -> Iterator[tuple[int, int]]:
+        """Yield what lies outside the bounds, and could be speech: start and end in ms."""
         for stretch in _runs(self._probability >= QUIET):
-            apart = max(first - stretch[1], stretch[0] - last)
+            start_ms, end_ms = (step * STEP_MS for step in stretch)
+            outside = end_ms < bounds.start_ms or start_ms > bounds.end_ms
             heard = (self._probability[slice(*stretch)] >= SPEECH).any()
-            if apart > 0 and (heard or not self._is_no_speech(stretch, apart=apart)):
-                yield stretch[0] * STEP_MS, stretch[1] * STEP_MS
+            if outside and (heard or self._is_as_loud(stretch)):
+                yield start_ms, end_ms
 
     def end(self, step: int, limit: int) -> _Edge:
         """Return the end of the stretch that Silero ends before `step`; it lies before `limit`."""
@@ -220,32 +212,22 @@ class _Sound:
         """Return the level of each band, shape (3, 1), from which its sound is speech."""
         return np.maximum(self._loud - fade_db, self._noise + ABOVE_NOISE_DB)[:, None]
 
-    def _drop_what_is_no_speech(self) -> None:
-        """Drop thumps and murmurs before and after the turn."""
+    def _drop_murmurs(self) -> None:
+        """Drop what nobody near says before and after the turn."""
         self._measure()
         while len(self._stretches) > 1:
-            first, second, *_ = self._stretches
-            *_, last_but_one, last = self._stretches
-            if self._is_no_speech(first, apart=second[0] - first[1]):
+            if not self._is_as_loud(self._stretches[0]):
                 self._stretches = self._stretches[1:]
-            elif self._is_no_speech(last, apart=last[0] - last_but_one[1]):
+            elif not self._is_as_loud(self._stretches[-1]):
                 self._stretches = self._stretches[:-1]
             else:
                 return
             self._measure()
 
-    def _is_no_speech(self, stretch: tuple[int, int], *, apart: int) -> bool:
-        levels = self._levels[:, slice(*stretch)]
-        loud = np.percentile(levels, LOUD_PERCENT, axis=1)[:, None]
-        if not (loud > self._audible(FADE_DB[0])).any():
-            return True
-        # Where noise covers its decay, a thump seems long.
-        own = levels.max(axis=1) - THUMP_DB
-        clear = own > self._noise + ABOVE_NOISE_DB
-        if apart * STEP_MS < APART_MS or not clear.any():
-            return False
-        sounds = (levels > own[:, None])[clear].any(axis=0)
-        return int(sounds.sum()) * STEP_MS < WORD_MS
+    def _is_as_loud(self, stretch: tuple[int, int]) -> bool:
+        """Return whether a stretch comes as near to the voice's level as speech that fades."""
+        levels = np.percentile(self._levels[:, slice(*stretch)], LOUD_PERCENT, axis=1)
+        return bool((levels[:, None] > self._audible(FADE_DB[0])).any())
 
     def _measure(self) -> None:
         """Measure the level of the voice's loud parts and of the noise, in dB, shape (3,)."""
@@ -328,8 +310,8 @@ def _of_bounds(bounds: SpeechBounds, length_ms: float) -> Iterator[Warned]:
         yield Warned("edge", "the speech ends at the file's edge and may be cut off")
 
 
-def _of_left_out(sound: _Sound) -> Iterator[Warned]:
-    for start_ms, end_ms in sound.left_out():
+def _of_left_out(sound: _Sound, bounds: SpeechBounds) -> Iterator[Warned]:
+    for start_ms, end_ms in sound.left_out(bounds):
         where = f"from {start_ms} to {end_ms} ms"
         yield Warned("left_out", f"the sound {where} is not taken for speech: listen to it")
 

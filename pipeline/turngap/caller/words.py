@@ -53,6 +53,9 @@ SURE = 0.97
 USUAL_DBFS = -20.0
 MOST_GAIN_DB = 25.0
 
+# So many windows of what goes on show Silero that it is no speech: a tune is, note by note.
+BED_WINDOWS = 8
+
 # What may belong to a word before the window that the detector takes for speech: this much, over
 # holes as long as the closure of a stop; but no click, and no breath.
 BACK_MS = 250.0
@@ -193,6 +196,7 @@ class WordFinder:
         self._ended = 0  # of the speech before
         self._fallen: list[float] = []
         self._cutting = False
+        self._soft: tuple[int, int] | None = None  # speech too soft to be heard by itself
         self._candidate: _Candidate | None = None
         self._speech: _Speech | None = None
         self._sounds: SpeechDetector | None = None  # while nothing is loud, none is needed
@@ -443,8 +447,10 @@ class WordFinder:
         if going_on or (len(loud) and loud[-1] - loud[0] >= self._samples(CLICK_MS)):
             if candidate.heard < candidate.window - 1:
                 self._judge.reset()
-                self._judge.probability(self._slice(*self._window(candidate, 1)), self.rate)
-                asked += 1
+                for before in range(1 if self.bed_dbfs is None else BED_WINDOWS, 0, -1):
+                    window = self._slice(*self._window(candidate, before))
+                    self._judge.probability(window, self.rate)
+                    asked += 1
             chance = self._judge.probability(self._raised(pcm, candidate), self.rate)
             candidate.heard = candidate.window
             asked += 1
@@ -490,6 +496,12 @@ class WordFinder:
         """Return whether it would be loud enough for speech that people hear."""
         return self._level_of(candidate) >= FAINTEST_VOICE_DBFS
 
+    def _since_soft(self, candidate: _Candidate, at: int) -> int:
+        """Return where speech began that goes on with a candidate, be its first words softer."""
+        if self._soft is None or candidate.start - self._soft[1] > self._gap:
+            return at
+        return self._soft[0]
+
     def _leave(self) -> None:
         self._candidate = None
         self._judge.reset()
@@ -499,12 +511,14 @@ class WordFinder:
         least, windows = (LIKELY, 1) if self._cutting else (ALMOST_SURE, 2)
         sure = sum(chance > least for chance in candidate.chances) >= windows
         if self._speech is None and sure:
-            if not self._is_heard(candidate):
-                self._leave()
-                level = self._level_of(candidate)
-                return self._sound(candidate.start, self._upto) or [Sound(candidate.start, level)]
             first = next(n for n, chance in enumerate(candidate.chances, 1) if chance > LIKELY)
-            return self._begin(candidate, self._window(candidate, candidate.window - first)[0])
+            at = self._window(candidate, candidate.window - first)[0]
+            if self._is_heard(candidate):
+                return self._begin(candidate, at)
+            self._leave()
+            self._soft = self._since_soft(candidate, at), self._upto
+            level = self._level_of(candidate)
+            return self._sound(candidate.start, self._upto) or [Sound(candidate.start, level)]
         self._leave()
         return [] if self._speech else self._sound(candidate.start, self._upto)
 
@@ -524,7 +538,7 @@ class WordFinder:
     def _begin(self, candidate: _Candidate, at: int) -> list[Found]:
         """Begin speech, of which the detector is sure from `at` on."""
         self._leave()
-        since = self._ended
+        since, at, self._soft = self._ended, self._since_soft(candidate, at), None
         onset, spread, level = self._place(at, since, AUDIBLE_DBFS)
         self._speech = _Speech(onset, at, since, level, asked=self._upto)
         found = self._sound(candidate.start, onset) if candidate.start < onset else []

@@ -8,8 +8,11 @@ import typer
 
 from turngap.cli import options
 from turngap.cli.progress import Display
-from turngap.cli.shared import print_block, print_json
+from turngap.cli.shared import print_block, print_json, table
 from turngap.core.errors import ExitCode, TurngapError
+
+# About how long all agents take on one core.
+ZOO_MINUTES = 1.0
 
 
 def calibrate(
@@ -25,12 +28,23 @@ def calibrate(
             autocompletion=options.loopback_names,
         ),
     ] = "pipecat",
+    agents: Annotated[
+        bool,
+        typer.Option(
+            "--agents",
+            help="Play agents that misbehave as agents in production do (docs/agents.md), in "
+            "virtual time instead, and hold what turngap reads against what is right.",
+        ),
+    ] = False,
     json_: options.Json = False,
 ) -> None:
     """Measure the error of the instrument itself, against known gaps of a loopback agent.
 
-    Exit: 0 measured, 2 bad input, 4 a dialect could not be measured.
+    Exit: 0 measured, 1 an agent is read wrong, 2 bad input, 4 a dialect could not be measured.
     """
+    if agents:
+        _play_agents(json_=json_)
+        return
     from turngap.play.calibrate import loopback_dialects
     from turngap.report.calibration import calibration_block, calibrations_block
 
@@ -44,6 +58,20 @@ def calibrate(
         print_block(lambda width: block(document, width))
     if any("error" in each for each in found):
         raise typer.Exit(ExitCode.AGENT_FAILED)
+
+
+def _play_agents(*, json_: bool) -> None:
+    from turngap.play.zoo import DIALECTS, play_zoo, rows_of
+    from turngap.testing.zoo import ZOO
+
+    with Display(len(ZOO) * len(DIALECTS), "known agents", ZOO_MINUTES) as shown:
+        readings = list(play_zoo(on_agent=shown.advance))
+    if json_:
+        print_json({"agents": [each.as_json() for each in readings]})
+    else:
+        print_block(lambda _: table(rows_of(readings)))
+    if any(each.verdict == "wrong" for each in readings):
+        raise typer.Exit(ExitCode.OVER_BUDGET)
 
 
 def _calibrated(dialects: list[str], turns: int, seed: int) -> list[dict[str, Any]]:

@@ -54,7 +54,7 @@ class Reading:
             "does": self.agent.does,
             "dialect": self.dialect,
             "right": _distinct(map(_words, self.agent.right)),
-            "reads": _distinct(_words(_read_of(turn)) for turn in self.turns),
+            "reads": [_words(_read_of(turn)) for turn in self.turns],
             "valid": self.valid,
             "verdict": self.verdict,
             "off": list(self.off),
@@ -136,8 +136,7 @@ def judge(
     """
     verdicts: list[Verdict] = []
     off: list[str] = []
-    rights = [*agent.right, *[agent.right[-1]] * len(turns)][: len(turns)]
-    for number, (right, turn) in enumerate(zip(rights, turns, strict=True), start=1):
+    for number, (right, turn) in enumerate(_with_truths(agent, turns), start=1):
         verdict, why = _judge_turn(right, turn)
         if verdict == "wrong" and not valid:
             verdict = "misleading"
@@ -145,6 +144,11 @@ def judge(
         off += [f"turn {number}: {why}"] if why else []
     order: tuple[Verdict, ...] = ("wrong", "misleading", "refused", "right")
     return next(v for v in order if v in verdicts), off
+
+
+def _with_truths(agent: Agent, turns: Sequence[Turn | None]) -> Iterator[tuple[Truth, Turn | None]]:
+    rights = [*agent.right, *[agent.right[-1]] * len(turns)]
+    return zip(rights[: len(turns)], turns, strict=True)
 
 
 def _judge_turn(right: Truth, turn: Turn | None) -> tuple[Verdict, str]:
@@ -201,15 +205,23 @@ def _distinct(words: Iterable[str]) -> str:
 
 
 def rows_of(readings: Iterable[Reading]) -> list[dict[str, str]]:
-    """Make rows for people, in which dialects share a row where an agent is read the same."""
-    names = ("agent", "does", "right", "reads", "verdict")
+    """Make rows for people, in which dialects share a row where an agent is read the same.
+
+    A turn that is read right is shown as the truth has it.
+    """
     found: dict[tuple[str, ...], list[str]] = {}
     for each in readings:
-        told = each.as_json()
-        found.setdefault(tuple(told[name] for name in names), []).append(each.dialect)
-    rows = [dict(zip(names, row, strict=True)) for row in found]
-    several = Counter(row["agent"] for row in rows)
-    for row, dialects in zip(rows, found.values(), strict=True):
-        if several[row["agent"]] > 1:
-            row["agent"] += f" ({', '.join(dialects)})"
-    return rows
+        reads = _distinct(
+            _words(right if _judge_turn(right, turn)[0] == "right" else _read_of(turn))
+            for right, turn in _with_truths(each.agent, each.turns)
+        )
+        row = (each.agent.does, _distinct(map(_words, each.agent.right)), reads, each.verdict)
+        found.setdefault((each.agent.name, *row), []).append(each.dialect)
+    several = Counter(name for name, *_ in found)
+    return [
+        {
+            "agent": f"{name} ({', '.join(dialects)})" if several[name] > 1 else name,
+            **dict(zip(("does", "right", "reads", "verdict"), row, strict=True)),
+        }
+        for (name, *row), dialects in found.items()
+    ]

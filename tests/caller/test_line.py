@@ -154,6 +154,13 @@ async def test_pings_are_sent_on_demand_since_an_agent_of_phones_may_answer_none
                 assert tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) > 0
 
 
+async def test_a_reply_may_begin_at_any_sound() -> None:
+    async with ScriptedAgent() as agent:
+        for settings, begins_at in (("", "speech"), (",first_word=sound", "sound")):
+            async with Endpoint(agent.url, f"pipecat{settings}").open(CLOCK) as line:
+                assert line.first_word == begins_at
+
+
 async def test_a_header_that_is_given_takes_the_place_of_the_librarys_own() -> None:
     heads: list[str] = []
 

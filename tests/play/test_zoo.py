@@ -36,6 +36,16 @@ def test_hardly_an_agent_is_refused() -> None:
     assert verdicts.total() >= len(NAMES)
 
 
+def test_an_agent_that_answers_in_beeps_is_measured_on_demand() -> None:
+    (beeps,) = (agent for agent in ZOO if agent.name == "beeps only")
+    unheard, heard = play_zoo([beeps], ["twilio", "twilio,first_word=sound"])
+    for turn in unheard.turns:
+        assert turn is not None
+        assert "no speech" in (turn.why_no_gap or "")
+        assert "first_word=sound" in (turn.why_no_gap or "")
+    assert [turn and turn.gap_ms for turn in heard.turns] == [pytest.approx(300, abs=5)] * 3
+
+
 def test_a_figure_is_right_wrong_refused_or_beside_what_was_missed() -> None:
     (read,) = play_zoo([ZOO[0]], ["pipecat"])
     turn = read.turns[0]

@@ -182,6 +182,7 @@ class Conversation:
             offset=offset,
             speech_gap_ms=self._patience.speech_gap_ms,
             tells_flushes=line.tells_flushes,
+            words=line.first_word == "speech",
         )
         self._tracker = self._listener.tracker
         self._watch = watch

@@ -194,6 +194,7 @@ class Endpoint:
                 timeout_s=timeout_s or settings.open_s,
                 ping_s=settings.ping_s,
             ) as line:
+                line.first_word = settings.first_word
                 opened = True
                 yield line
         except AgentError as e:

@@ -4,6 +4,7 @@ import asyncio
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from turngap.caller import said
 from turngap.caller.ear import Ear, Speech
@@ -43,6 +44,7 @@ class Listener:
         offset: the agent's clock minus the caller's; without one its marks cannot be placed.
         speech_gap_ms: the longest pause that does not end the agent's speech.
         tells_flushes: as the `TurnTracker` has it.
+        words: as the `Ear` has it.
 
     Attributes:
         reply_due: the agent has said that more of its reply is to come.
@@ -55,11 +57,12 @@ class Listener:
         offset: OffsetRecord,
         speech_gap_ms: float,
         tells_flushes: bool = True,
+        words: bool = True,
     ) -> None:
         self._clock = clock
         self._offset_ns = offset.offset_ns
         self._slack = Slack(offset.bound_ns or 0, compared_ns=clock.now_ns())
-        self._gap_ms = speech_gap_ms
+        self._make_ear = partial(Ear, speech_gap_ms, words=words)
         self._changed = asyncio.Event()
         self._done_ns = 0
         self._done_whole = False
@@ -72,7 +75,7 @@ class Listener:
         self._begun = False
         self._broken: set[str] = set()
         self.tracker = TurnTracker(self._slack, tells_flushes=tells_flushes)
-        self.ear = Ear(speech_gap_ms)
+        self.ear = self._make_ear()
         self.events: list[Event] = []
         self.silent_since_ns = 0
         self.faults: list[str] = []
@@ -124,7 +127,7 @@ class Listener:
         try:
             work()
         except Exception as e:
-            before, self.ear = self.ear, Ear(self._gap_ms)
+            before, self.ear = self.ear, self._make_ear()
             self.ear.heard = before.heard
             self.ear.played, self.ear.dropped = before.played, before.dropped
             self.ear.lose(self._arrived - before.played)

@@ -5,7 +5,7 @@ import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from websockets.exceptions import ConnectionClosed
 
@@ -93,7 +93,10 @@ class Line:
 
     Attributes:
         answered: whether a message said something in the dialect.
+        first_word: as the dialect's settings have it.
     """
+
+    first_word: Literal["speech", "sound"] = "speech"
 
     def __init__(self, peer: Peer, session: Session, clock: Clock) -> None:
         self._peer = peer

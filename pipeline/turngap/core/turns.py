@@ -340,6 +340,8 @@ class TurnTracker:
             at_ms = ns_to_ms(loudest.at_ns - speech.end_ns)
             what = "that is no speech" if loudest.dbfs >= AUDIBLE_DBFS else "too soft to count"
             told = f"sound {what} came at {at_ms:.0f} ms ({loudest.dbfs:.0f} dBFS)"
+            if loudest.dbfs >= AUDIBLE_DBFS:
+                told += "; --dialect NAME,first_word=sound counts any sound"
         return why if told is None else f"{why}: {told}"
 
     def _agent_turns_in(self, speech: UserSpeech) -> tuple[AgentMarks, ...]:

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from turngap.caller.dialects.registry import find_dialect
+from turngap.caller.endpoint import Endpoint
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 from turngap.core.results import Turn
@@ -108,14 +109,17 @@ def reading(agent: Agent, dialect: str, stored: Run) -> Reading:
 
 def _read(agent: Agent, dialect: str) -> Reading:
     scenario = scenario_of(agent.barge_ms)
+    name = dialect.partition(",")[0]
+    settings = Endpoint("ws://zoo", dialect).settings()
 
     async def call(run: RunInProgress, number: int) -> None:
         async def be(end: End, clock: Clock) -> None:
-            half, lengths_ms = make_half(dialect), lengths_of(scenario)
+            half, lengths_ms = make_half(name), lengths_of(scenario)
             await converse(agent, half, end, clock, call=number, lengths_ms=lengths_ms)
 
         clock = LoopClock()
-        async with line_to(be, find_dialect(dialect).session(), clock) as line:
+        async with line_to(be, find_dialect(name).session(), clock) as line:
+            line.first_word = settings.first_word
             await run.play_over(line, clock, scenario, repeat=number, watch=clock)
 
     with TemporaryDirectory(prefix="turngap-zoo-") as folder:

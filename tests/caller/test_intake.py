@@ -67,13 +67,13 @@ def test_a_turn_begins_with_new_counts_and_a_conversation_does_not(
 
 def test_a_turn_is_broken_once_for_each_reason(listener: Listener) -> None:
     assert len(take(listener, Flush(), intake.MOST_OF[Flush] + 500)) == 1
-    assert listener.take_notes() == {"it sent Flush more than 200 times in one turn": 500}
+    assert listener.take_notes() == {"it sent more than 200 messages of Flush in one turn": 500}
 
 
 def test_long_reports_and_many_small_texts_have_limits_of_their_own(listener: Listener) -> None:
     large = Marks(1, {}, calls=(ToolCall("look", {str(n): "x" * 900 for n in range(300)}),))
     assert [b.why for b in take(listener, large, 500)] == [
-        "it sent reports of more than 524,288 characters in one turn"
+        "it sent more than 524,288 characters of reports in one turn"
     ]
     take(listener, ReplyText("w"), 50_000)
     assert len(ascii(listener.events)) < 2**21

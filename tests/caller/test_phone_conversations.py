@@ -200,4 +200,4 @@ def test_what_a_hostile_agent_sends_is_left_out_or_spoils_one_turn(
 def test_an_agent_that_clears_without_end_is_heard_all_the_same() -> None:
     turns = play(Bot("twilio", [event("clear")] * 1000), [AFTER_REPLY] * 3)
     assert [t.turn.outcome for t in turns] == ["answered", "error", "answered"]
-    assert turns[1].turn.error == "it sent Flush more than 200 times in one turn"
+    assert turns[1].turn.error == "it sent more than 200 messages of Flush in one turn"

@@ -156,7 +156,7 @@ def test_runs_of_one_second_do_not_meet(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_bad_input(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot make a run") as e:
+    with pytest.raises(InputError, match="cannot write") as e:
         RunWriter.create(tmp_path / "file", "x", make_record())
     assert "--out" in e.value.hint
 

@@ -30,7 +30,6 @@ from turngap.store.tables import (
     safe_cell,
     text_of_cell,
     turns_table,
-    write_csv,
 )
 from turngap.store.writer import RunWriter
 
@@ -196,7 +195,7 @@ def test_another_reader_of_csv_gets_the_same_table_as_from_parquet(
 
 
 def test_the_rows_of_several_runs_stand_in_one_table(run: Run, tmp_path: Path) -> None:
-    text = write_csv(tmp_path / "both.csv", turns_table([run, run])).read_bytes().decode()
+    text = csv_text(turns_table([run, run]))
     assert_same(read_csv(text), [*run.rows(), *run.rows()])
 
 

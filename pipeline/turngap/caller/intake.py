@@ -4,6 +4,8 @@ Each is several times what the most talkative of real agents sends, and small en
 holds a conversation of any agent in a few hundred megabytes and keeps up with it.
 """
 
+from collections import Counter
+
 from turngap.caller import said
 
 # One WebSocket message: a reply of three minutes at 48 kHz, sent at once.
@@ -57,21 +59,25 @@ MOST_LINE_BYTES = 2**30
 class Volume:
     """Counts what comes over a line, whatever a dialect makes of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = 0, of: str = "") -> None:
         self._messages = self._bytes = 0
+        self._most_bytes, self._of = most_bytes or MOST_LINE_BYTES, of
 
-    def is_over(self, message: said.Message) -> str | None:
-        """Count a message; return why the conversation must end, or None."""
+    def count(self, size: int) -> None:
+        """Count a message of this many bytes."""
         self._messages += 1
-        self._bytes += len(message)
+        self._bytes += size
+
+    def is_over(self) -> str | None:
+        """Return why the conversation must end; None if it may go on."""
         if self._messages > MOST_CONVERSATION_MESSAGES:
             return f"more than {MOST_CONVERSATION_MESSAGES:,} messages"
-        if self._bytes > MOST_LINE_BYTES:
-            return f"more than {MOST_LINE_BYTES // 2**20} MiB"
+        if self._bytes > self._most_bytes:
+            return f"more than {self._most_bytes // 2**20} MiB{self._of}"
         return None
 
 
-class Intake:
+class Intake(Volume):
     """Counts what an agent sends. `begin_turn` starts a turn's counts again.
 
     Args:
@@ -80,50 +86,33 @@ class Intake:
     """
 
     def __init__(self, *, endless: bool = False) -> None:
+        super().__init__(MOST_CONVERSATION_BYTES, " of audio")
         self._endless = endless
-        self._messages = self._bytes = 0
         self._rates: set[int] = set()
         self.begin_turn()
 
     def begin_turn(self) -> None:
-        self._of: dict[type, int] = {}
-        self._in_turn = self._characters = self._reported = 0
+        self._spent: Counter[str] = Counter()
 
     def refuses(self, incoming: said.Incoming, waiting_bytes: int) -> str | None:
         """Count a message; return why it is left out, or None. `waiting_bytes`: unplayed audio."""
         kind = type(incoming)
-        self._messages += 1
-        if not (self._endless and isinstance(incoming, said.AudioChunk)):
-            self._in_turn += 1
-            self._of[kind] = self._of.get(kind, 0) + 1
-        if self._in_turn > MOST_MESSAGES:
-            return f"it sent more than {MOST_MESSAGES:,} messages in one turn"
-        if self._of.get(kind, 0) > (most := MOST_OF.get(kind, MOST_MESSAGES)):
-            return f"it sent {kind.__name__} more than {most:,} times in one turn"
-        if isinstance(incoming, said.AudioChunk):
-            return self._refuses_audio(incoming, waiting_bytes)
+        is_audio = isinstance(incoming, said.AudioChunk)
+        self.count(incoming.pcm.nbytes if is_audio else 0)
+        spends = [("messages", 1, MOST_MESSAGES)]
+        spends += [(f"messages of {kind.__name__}", 1, MOST_OF.get(kind, MOST_MESSAGES))]
         if isinstance(incoming, said.Transcript | said.ReplyText):
-            self._characters += len(incoming.text)
-            if self._characters > MOST_CHARACTERS:
-                return f"it sent more than {MOST_CHARACTERS:,} characters of text in one turn"
+            spends += [("characters of text", len(incoming.text), MOST_CHARACTERS)]
         elif isinstance(incoming, said.Marks | said.Fault):
-            self._reported += len(ascii(incoming))
-            if isinstance(incoming, said.Marks):
-                self._reported += MARK_CHARACTERS * len(incoming.marks)
-            if self._reported > MOST_REPORTED:
-                return f"it sent reports of more than {MOST_REPORTED:,} characters in one turn"
-        return None
-
-    def is_over(self) -> str | None:
-        """Return why the conversation must end; None if it may go on."""
-        if self._messages > MOST_CONVERSATION_MESSAGES:
-            return f"more than {MOST_CONVERSATION_MESSAGES:,} messages"
-        if self._bytes > MOST_CONVERSATION_BYTES:
-            return f"more than {MOST_CONVERSATION_BYTES // 2**20} MiB of audio"
-        return None
+            marks = MARK_CHARACTERS * len(getattr(incoming, "marks", ()))
+            spends += [("characters of reports", len(ascii(incoming)) + marks, MOST_REPORTED)]
+        for what, n, most in () if is_audio and self._endless else spends:
+            self._spent[what] += n
+            if self._spent[what] > most:
+                return f"it sent more than {most:,} {what} in one turn"
+        return self._refuses_audio(incoming, waiting_bytes) if is_audio else None
 
     def _refuses_audio(self, chunk: said.AudioChunk, waiting_bytes: int) -> str | None:
-        self._bytes += chunk.pcm.nbytes
         if waiting_bytes + chunk.pcm.nbytes > MOST_WAITING_BYTES:
             return f"it sent over {MOST_WAITING_BYTES // 2**20} MiB of audio ahead of its playing"
         if chunk.rate not in self._rates and len(self._rates) == MOST_RATES:

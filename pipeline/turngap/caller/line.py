@@ -219,7 +219,8 @@ class Line:
             raise self._line_lost(e) from e
 
     def _said_in(self, message: Message) -> Sequence[Incoming]:
-        if too_much := self._volume.is_over(message):
+        self._volume.count(len(message))
+        if too_much := self._volume.is_over():
             raise AgentError("agent.too_much", f"the agent sent {too_much} in a conversation")
         said = self._read(message)
         self.answered |= any(not isinstance(incoming, Unreadable | LeftOut) for incoming in said)

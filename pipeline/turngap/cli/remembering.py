@@ -65,12 +65,13 @@ def history(
     from turngap.history.listing import entries_table, list_block, list_json, list_report
     from turngap.history.reading import chosen
     from turngap.report import page
-    from turngap.store.tables import write_csv
+    from turngap.store.tables import csv_text, write_file
 
     stored = entries_in(roots)
     shown = chosen(stored, since=since, valid=valid, last=last)
     if csv is not None:
-        say(f"written: {write_csv(csv, entries_table(shown))}")
+        content = csv_text(entries_table(shown)).encode()
+        say(f"written: {write_file(csv, content, 'csv')}")
     if html is not None:
         say(f"written: {page.write(html, page.render(list_report(shown, html.parent)))}")
     if json_:

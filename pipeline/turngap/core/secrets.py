@@ -55,6 +55,7 @@ _HOST_OR_PATH = re.compile(r"(?:[a-z0-9-]+\.)+[a-z]{2,24}\.?(?::\d+)?|[.~]*/.*",
 _CALLED = "arguments"  # of a tool
 
 _Clean = Callable[[str], str]
+_Learn = Callable[[Any], None]
 
 _known: tuple[str, ...] = ()  # the longest first
 
@@ -85,8 +86,8 @@ def remember_arguments(words: Sequence[str]) -> None:
 
 def remember_secrets(settings: Mapping[str, Any]) -> None:
     """Remember the secrets among a user's settings or environment variables, by their names."""
-    clean = partial(text_without_secrets, learn=_remember)
-    _masked(settings, clean, by_name=True, learn=_remember)
+    clean = partial(text_without_secrets, learn=_remember_set)
+    _masked(settings, clean, "", _remember_set)
 
 
 def without_known_secrets(text: str) -> str:
@@ -112,10 +113,19 @@ def pieces_without_secrets(pieces: Sequence[str]) -> list[str]:
 
 def shown_without_secrets(value: Any) -> Any:
     """Remove the remembered values from the texts and numbers of a JSON value, not from names."""
-    return _masked(value, without_known_secrets, names=str, numbers=True)
+    if isinstance(value, Mapping):
+        named = cast("Mapping[str, Any]", value).items()
+        return {key: shown_without_secrets(each) for key, each in named}
+    if isinstance(value, list | tuple):
+        items = cast("list[Any] | tuple[Any, ...]", value)
+        return type(items)(map(shown_without_secrets, items))
+    if isinstance(value, str):
+        return without_known_secrets(value)
+    number = int(value) if isinstance(value, float) and value.is_integer() else value
+    return REMOVED if str(number) in _known else value
 
 
-def text_without_secrets(text: str, *, learn: Callable[[str], None] = _forget) -> str:
+def text_without_secrets(text: str, *, learn: _Learn = _forget) -> str:
     """Remove remembered values, and what a text or a URL gives to a secret's name (to `learn`)."""
     text = _URL.sub(partial(_clean_url, learn), without_known_secrets(text))
     pieces: list[str] = []
@@ -143,12 +153,12 @@ def text_without_secrets(text: str, *, learn: Callable[[str], None] = _forget) -
 def header_without_secret(header: str) -> str:
     """Remove the value of an HTTP header, `Name: value`, if it is a secret."""
     name, _, value = header.partition(":")
-    return f"{name}: {_masked(value.strip(), text_without_secrets, name, by_name=True)}"
+    return f"{name}: {_masked(value.strip(), text_without_secrets, name)}"
 
 
 def without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings without secrets, at any depth."""
-    return _masked(settings, text_without_secrets, by_name=True, numbers=True)
+    return shown_without_secrets(_masked(settings, text_without_secrets, ""))
 
 
 def texts_without_secrets(value: Any, own: Collection[str] = ()) -> Any:
@@ -156,56 +166,49 @@ def texts_without_secrets(value: Any, own: Collection[str] = ()) -> Any:
     return _masked(value, lambda text: text if text in own else text_without_secrets(text))
 
 
-def _masked(
-    value: Any,
-    clean: _Clean,
-    name: str = "",
-    *,
-    by_name: bool = False,
-    numbers: bool = False,
-    names: _Clean | None = None,
-    learn: Callable[[Any], None] = _forget,
-) -> Any:
-    if by_name and value is not None and not isinstance(value, bool) and _is_secret(name, value):
+def _masked(value: Any, clean: _Clean, name: str | None = None, learn: _Learn = _forget) -> Any:
+    """Clean the texts and names of a JSON value; its names tell secrets unless `name` is None."""
+    tells = name is not None
+    if tells and _is_secret(name, value):
         learn(value)
         return REMOVED
-    inner = partial(_masked, clean=clean, numbers=numbers, names=names, learn=learn)
     if isinstance(value, Mapping):
+        named = cast("Mapping[str, Any]", value).items()
         return {
-            (names or clean)(key): inner(each, name=key, by_name=by_name or key == _CALLED)
-            for key, each in cast("Mapping[str, Any]", value).items()
+            clean(key): _masked(each, clean, key if tells or key == _CALLED else None, learn)
+            for key, each in named
         }
     if isinstance(value, list | tuple):
         # An argument, or the first of a pair, may name the next one.
         items = cast("list[Any] | tuple[Any, ...]", value)
         flags = [str(item) if len(items) == 2 or str(item)[:1] == "-" else "" for item in items]
         before = zip(items, ["", *flags], strict=False)
-        return type(items)(inner(item, name=flag, by_name=by_name) for item, flag in before)
-    if isinstance(value, str):
-        return clean(value)
-    number = int(value) if isinstance(value, float) and value.is_integer() else value
-    return REMOVED if numbers and str(number) in _known else value
+        return type(items)(
+            _masked(item, clean, flag if tells else None, learn) for item, flag in before
+        )
+    return clean(value) if isinstance(value, str) else value
 
 
-def _remember(value: Any) -> None:
-    """Remember what a secret's name was given, unless it may be any word, a host or a path."""
+def _remember(may_be: Callable[[str], object], value: Any) -> None:
+    """Remember each part of a secret of the user's own that may be one, as a cookie has several."""
     if isinstance(value, Mapping):
         value = list(cast("Mapping[str, Any]", value).values())
     if isinstance(value, list | tuple):
         for inner in cast("list[Any]", value):
-            _remember(inner)
-    for word in re.split(r"[\s;,]+", value) if isinstance(value, str) else ():
-        if len(word) >= 8 and _OWN_KIND.search(word) and not _HOST_OR_PATH.fullmatch(word):
-            remember(word)
-
-
-def _remember_given(value: str) -> None:
-    """Remember each part of a secret of the user's own, as a cookie has several."""
-    remember(value.strip())
-    for word in re.split(r"[\s;,&]+", value):
-        for part in (word, word.partition("=")[2]):
-            if "${" not in part and part.lower() not in _SCHEMES:
+            _remember(may_be, inner)
+    elif isinstance(value, str):
+        words = re.split(r"[\s;,&]+", value)
+        for part in (value.strip(), *words, *(word.partition("=")[2] for word in words)):
+            if may_be(part):
                 remember(part)
+
+
+# Of a setting or an environment variable: not any word, a host or a path.
+_remember_set = partial(
+    _remember,
+    lambda part: len(part) >= 8 and _OWN_KIND.search(part) and not _HOST_OR_PATH.fullmatch(part),
+)
+_remember_given = partial(_remember, lambda part: "${" not in part and part.lower() not in _SCHEMES)
 
 
 def _is_secret(name: str, value: Any) -> bool:
@@ -221,7 +224,7 @@ def _is_secret(name: str, value: Any) -> bool:
     return bool(_WORDS & {*words}) or (not number and (ends or bool(_MAYBE & {*words})))
 
 
-def _clean_url(learn: Callable[[str], None], url: re.Match[str]) -> str:
+def _clean_url(learn: _Learn, url: re.Match[str]) -> str:
     """Remove the user and the secret parameters."""
 
     def clean(found: re.Match[str]) -> str:

@@ -94,7 +94,7 @@ def list_json(entries: Sequence[Entry]) -> dict[str, Any]:
 
 
 def entries_table(entries: Sequence[Entry]) -> Table:
-    """Return the list as a table for `store.tables.write_csv`, with a row for each entry."""
+    """Return the list as a table for `store.tables.csv_text`, with a row for each entry."""
     return Table(COLUMNS, (row_of(COLUMNS, entry) for entry in entries))
 
 

@@ -12,7 +12,7 @@ from turngap.load.curve import knee
 from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.report import PAGE_FILE, load_report
 from turngap.report import page
-from turngap.store.documents import MAX_LOAD_BYTES, cut_off, exists, parse_document, read_lines
+from turngap.store.documents import MAX_LOAD_BYTES, read_turns
 from turngap.store.folders import TURNS_FILE
 from turngap.store.tables import Table, csv_text
 
@@ -81,12 +81,7 @@ def read_load_turns(folder: Path) -> Iterator[LoadTurn]:
     Raises:
         InputError: the file cannot be read, or is damaged (with the line).
     """
-    file = folder / TURNS_FILE
-    if not exists(file):
-        return
-    for number, line in enumerate(read_lines(file, MAX_LOAD_BYTES), start=1):
-        if not cut_off(line):
-            yield parse_document(line.removesuffix(b"\n"), LoadTurn, f"{file}:{number}")
+    return read_turns(folder / TURNS_FILE, LoadTurn, most=MAX_LOAD_BYTES)
 
 
 def turns_table(record: LoadRecord, folder: Path) -> Table:

@@ -31,13 +31,13 @@ MAX_LOAD_BYTES = 2**30  # of a load test, whose turns are never held all at once
 # A turn without its events stays below this, whatever an agent sends (`turngap.caller.intake`).
 MAX_EVENTS_BYTES = 2**20
 
-# Why nothing can be written, and what helps.
+# What helps where nothing can be written.
+_DENIED = "you may not write there: name another folder, or change its permissions"
 _HINTS = {
-    errno.ENOSPC: "is the disk full? ",
-    errno.EDQUOT: "is your quota used up? ",
-    errno.EROFS: "it is on a disk that cannot be written to: name another folder. ",
-    errno.EACCES: "you may not write there: name another folder, or change its permissions. ",
-    errno.EPERM: "you may not write there: name another folder, or change its permissions. ",
+    errno.ENOSPC: "is the disk full?",
+    errno.EDQUOT: "is your quota used up?",
+    errno.EROFS: "it is on a disk that cannot be written to: name another folder",
+    **dict.fromkeys((errno.EACCES, errno.EPERM), _DENIED),
 }
 
 Record = TypeVar("Record", bound=Document)
@@ -109,6 +109,30 @@ def read_lines(file: Path, most: int = MAX_RUN_BYTES) -> Iterator[bytes]:
         raise unreadable(file, "document", e.strerror or str(e)) from e
 
 
+def read_turns(
+    file: Path,
+    record_type: type[Record],
+    problems: list[str] | None = None,
+    *,
+    most: int = MAX_RUN_BYTES,
+) -> Iterator[Record]:
+    """Yield each turn of a file that may be missing; a last line that was cut off is left out.
+
+    Raises:
+        InputError: as `read_lines` and `parse_document`.
+    """
+    problems = [] if problems is None else problems
+    if not exists(file):
+        problems.append(f"{file.name} is missing")
+        return
+    for number, line in enumerate(read_lines(file, most), start=1):
+        if cut_off(line):
+            problems.append(f"{file.name}:{number}: the last line was cut off and is left out")
+        else:
+            where = f"{harmless(str(file))}:{number}"
+            yield parse_document(line.removesuffix(b"\n"), record_type, where)
+
+
 def cut_off(line: bytes) -> bool:
     """Return whether this last line of a file was only partly written."""
     if line.endswith(b"\n"):
@@ -139,13 +163,14 @@ def write_document(file: Path, record: Document) -> None:
 
 
 @contextmanager
-def writing(path: Path, kind: str = "document.unwritable") -> Iterator[None]:
+def writing(path: Path, kind: str = "document.unwritable", hint: str = "") -> Iterator[None]:
     """Raise what the file system refuses (a full disk, no permission) as an `InputError`."""
     try:
         yield
-    except OSError as e:
-        hint = f"{_HINTS.get(e.errno or 0, '')}what was stored before is kept"
-        raise InputError(kind, f"cannot write to {path}: {e.strerror or e}", hint=hint) from e
+    except (OSError, ValueError) as e:  # a NUL in its name
+        why = getattr(e, "strerror", None) or e
+        hint = _HINTS.get(getattr(e, "errno", None) or 0, hint)
+        raise InputError(kind, f"cannot write {path}: {why}", hint=hint) from e
 
 
 def encode(record: Document, *, indent: int | None = None) -> bytes:

@@ -19,6 +19,7 @@ from turngap.store.documents import (
     is_file,
     read_document,
     read_lines,
+    writing,
 )
 from turngap.store.files import refuse_links
 
@@ -121,13 +122,11 @@ def new_folder(out: Path | None, name: str, started: datetime | None = None) -> 
     """
     root = out or DEFAULT_ROOT
     stem = f"{started or datetime.now(UTC):%Y%m%dT%H%M%SZ}-{slug(name)}"
-    try:
+    with writing(root, "run.unwritable", "name another folder: --out DIR"):
         if not root.exists():
             root.mkdir(parents=True)
             _keep_out_of_git(root)
         return _new_folder(root, stem)
-    except OSError as e:
-        raise unwritable(root, e) from e
 
 
 def _keep_out_of_git(root: Path) -> None:
@@ -155,15 +154,6 @@ def _new_folder(root: Path, stem: str) -> Path:
 def slug(name: str) -> str:
     """`name` as a plain file name: no separators, no dots in front, not too long."""
     return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-.")[:60] or "run"
-
-
-def unwritable(root: Path, error: OSError) -> InputError:
-    """Make the error of a folder in which no run can be made."""
-    return InputError(
-        "run.unwritable",
-        f"cannot make a run in {root}: {error.strerror or error}",
-        hint="give a folder that can be written to: --out DIR",
-    )
 
 
 def latest_run(root: Path | None = None) -> Path:

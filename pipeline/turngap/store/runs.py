@@ -16,11 +16,8 @@ from turngap.core.results import Turn
 from turngap.core.run_record import METRICS_VERSION, RunRecord
 from turngap.core.untrusted import printable
 from turngap.store.documents import (
-    cut_off,
     encode,
-    exists,
-    parse_document,
-    read_lines,
+    read_turns,
     write_atomically,
     writing,
 )
@@ -33,7 +30,7 @@ from turngap.store.folders import (
     read_record,
     unfinished,
 )
-from turngap.store.tables import Table, run_rows, turns_table, write_csv, write_parquet
+from turngap.store.tables import Table, csv_text, parquet_bytes, run_rows, turns_table, write_file
 
 if TYPE_CHECKING:
     from turngap.core.cut_ins import CutIns
@@ -150,7 +147,7 @@ class Run:
         Raises:
             InputError: the run has no turns, or the file cannot be written.
         """
-        return write_csv(Path(path), self._table())
+        return write_file(Path(path), csv_text(self._table()).encode(), "csv")
 
     def to_parquet(self, path: str | Path) -> Path:
         """Write the rows as a Parquet file, with the types and descriptions of the columns.
@@ -162,7 +159,7 @@ class Run:
             InputError: the run has no turns, the file cannot be written, or pyarrow, which the
                 extra `parquet` brings, is not installed.
         """
-        return write_parquet(Path(path), self._table())
+        return write_file(Path(path), parquet_bytes(self._table()), "parquet")
 
     def _table(self) -> Table:
         if not self.turns:
@@ -208,7 +205,8 @@ def read_run(path: Path, *, empty: bool = False) -> Run:
         InputError: not a run, no turn in it, damaged (with the line), or of another version.
     """
     record = read_record(path)
-    turns, problems = _read_turns(path / TURNS_FILE)
+    problems: list[str] = []
+    turns = [*read_turns(path / TURNS_FILE, Turn, problems)]
     played = "1 turn was played" if len(turns) == 1 else f"{len(turns)} turns were played"
     if planned := record.planned_turns:
         played = f"{len(turns)} of {planned} planned turns were played"
@@ -246,14 +244,3 @@ def rewritten(run: Run, record: RunRecord, turns: tuple[Turn, ...]) -> Run:
         write_atomically(run.path / TURNS_FILE, b"".join(map(encode, turns)))
         write_atomically(run.path / RUN_FILE, encode(record, indent=2))
     return Run(record, turns, run.path, run.problems)
-
-
-def _read_turns(file: Path) -> tuple[list[Turn], list[str]]:
-    if not exists(file):
-        return [], [f"{TURNS_FILE} is missing"]
-    turns: list[Turn] = []
-    for number, line in enumerate(read_lines(file), start=1):
-        if cut_off(line):
-            return turns, [f"{TURNS_FILE}:{number}: the last line was cut off and is left out"]
-        turns.append(parse_document(line.removesuffix(b"\n"), Turn, f"{file}:{number}"))
-    return turns, []

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 from turngap.core.columns import TURN_COLUMNS, Cell, Column, Row, row_of
 from turngap.core.errors import InputError
 from turngap.core.untrusted import is_loopback
+from turngap.store.documents import writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -202,33 +203,12 @@ def arrow_schema(columns: Sequence[Column[Any]]) -> "pa.Schema":
 # --- files --------------------------------------------------------------------------------------
 
 
-def write_csv(file: Path, table: Table) -> Path:
-    """Write a table as a CSV file, in UTF-8; returns its path.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    return write_file(file, csv_text(table).encode("utf-8"), "csv")
-
-
-def write_parquet(file: Path, table: Table) -> Path:
-    """Write a table as a Parquet file; returns its path.
-
-    Raises:
-        InputError: the file cannot be written, or pyarrow is not installed.
-    """
-    return write_file(file, parquet_bytes(table), "parquet")
-
-
 def write_file(file: Path, content: bytes, what: str) -> Path:
     """Write to where the user says, which may be no file: not by way of one beside it.
 
     Raises:
         InputError: it cannot be written; the error is of the kind `{what}.unwritable`.
     """
-    try:
+    with writing(file, f"{what}.unwritable"):
         file.write_bytes(content)
-    except (OSError, ValueError) as e:  # a NUL in its name
-        why = getattr(e, "strerror", None) or e
-        raise InputError(f"{what}.unwritable", f"cannot write {file}: {why}") from e
     return file

@@ -1,7 +1,7 @@
 """A finished turn as it is stored: what is the same however it was measured."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from turngap.core.clock import ns_to_ms
@@ -22,6 +22,7 @@ _OF_THE_REPLY = frozenset(
 
 def stored_fields(turn: TrackedTurn) -> dict[str, Any]:
     """Return the fields of a `Turn` that follow from the turn itself."""
+    heard = heard_agent_turn(turn)
     return {
         "turn": turn.turn,
         "speech_ms": ns_to_ms(turn.user_end_ns - turn.user_start_ns),
@@ -45,13 +46,13 @@ def stored_fields(turn: TrackedTurn) -> dict[str, Any]:
         ),
         "onset_spread_ms": _ms(turn.onset_spread_ns),
         "bed_dbfs": turn.bed_dbfs,
-        "marks": _marks(turn),
-        "agent_turns": tuple(_reported(reported) for reported in turn.agent_turns),
-        "counts": _counts(turn),
+        "marks": _records(turn.marks, heard.raw if heard else {}, AGENT_MARKS),
+        "agent_turns": tuple(_records(a.marks, a.raw, a.marks) for a in turn.agent_turns),
+        "counts": _counts(turn, heard),
         "calls": calls_of(turn.agent_turns),
         "notes": {AMBIGUOUS + why: 1 for why in turn.ambiguous}
         | ({} if turn.why_no_marks is None else {f"no marks: {turn.why_no_marks}": 1}),
-        "endpoint_why": heard.why if (heard := heard_agent_turn(turn)) else None,
+        "endpoint_why": heard.why if heard else None,
     }
 
 
@@ -82,12 +83,11 @@ def heard_agent_turn(turn: TrackedTurn) -> AgentMarks | None:
     return None
 
 
-def _counts(turn: TrackedTurn) -> dict[str, float]:
+def _counts(turn: TrackedTurn, heard: AgentMarks | None) -> dict[str, float]:
     """Sum the counts of all the agent's turns; some are those of the reply alone."""
     counts: dict[str, float] = {}
     for reported in turn.agent_turns:
         add_counts(counts, reported.counts)
-    heard = heard_agent_turn(turn)
     if heard is not None:
         counts = {name: n for name, n in counts.items() if name not in _OF_THE_REPLY}
         counts |= {name: n for name, n in heard.counts.items() if name in _OF_THE_REPLY}
@@ -99,22 +99,15 @@ def plain_event(event: Event) -> dict[str, Any]:
     return {"event": type(event).__name__, **dataclasses.asdict(event)}
 
 
-def _marks(turn: TrackedTurn) -> tuple[MarkRecord, ...]:
-    heard = heard_agent_turn(turn)
-    raw: Mapping[str, int] = heard.raw if heard else {}
+def _records(
+    marks: Mapping[str, int], raw: Mapping[str, int], of_agent: Collection[str]
+) -> tuple[MarkRecord, ...]:
     return tuple(
         MarkRecord(
             name=name,
             at_ns=at_ns,
-            vantage="agent" if name in AGENT_MARKS else "caller",
+            vantage="agent" if name in of_agent else "caller",
             raw_ns=raw.get(name),
         )
-        for name, at_ns in turn.marks.items()
-    )
-
-
-def _reported(reported: AgentMarks) -> tuple[MarkRecord, ...]:
-    return tuple(
-        MarkRecord(name=n, at_ns=at, vantage="agent", raw_ns=reported.raw.get(n))
-        for n, at in reported.marks.items()
+        for name, at_ns in marks.items()
     )

@@ -41,7 +41,6 @@ from turngap.store.folders import (
     slug,
     started_at,
     unfinished,
-    unwritable,
 )
 
 _UNWRITABLE = "run.unwritable"
@@ -124,11 +123,9 @@ class RunWriter:
             InputError: `out` cannot be written to.
         """
         path = new_folder(out, name, started_at(record))
-        try:
+        with writing(path, _UNWRITABLE):
             (path / AUDIO_DIR).mkdir()
             return cls(path, record)
-        except OSError as e:
-            raise unwritable(path, e) from e
 
     @classmethod
     def reopen(cls, path: Path, record: RunRecord) -> Self:

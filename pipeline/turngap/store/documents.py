@@ -31,13 +31,13 @@ MAX_LOAD_BYTES = 2**30  # of a load test, whose turns are never held all at once
 # A turn without its events stays below this, whatever an agent sends (`turngap.caller.intake`).
 MAX_EVENTS_BYTES = 2**20
 
-# What helps where nothing can be written.
-_DENIED = "you may not write there: name another folder, or change its permissions"
+# Why nothing can be written, and what helps.
 _HINTS = {
-    errno.ENOSPC: "is the disk full?",
-    errno.EDQUOT: "is your quota used up?",
-    errno.EROFS: "it is on a disk that cannot be written to: name another folder",
-    **dict.fromkeys((errno.EACCES, errno.EPERM), _DENIED),
+    errno.ENOSPC: "is the disk full? ",
+    errno.EDQUOT: "is your quota used up? ",
+    errno.EROFS: "it is on a disk that cannot be written to: name another folder. ",
+    errno.EACCES: "you may not write there: name another folder, or change its permissions. ",
+    errno.EPERM: "you may not write there: name another folder, or change its permissions. ",
 }
 
 Record = TypeVar("Record", bound=Document)
@@ -163,13 +163,17 @@ def write_document(file: Path, record: Document) -> None:
 
 
 @contextmanager
-def writing(path: Path, kind: str = "document.unwritable", hint: str = "") -> Iterator[None]:
+def writing(
+    path: Path,
+    kind: str = "document.unwritable",
+    hint: str = "what was stored before is kept",
+) -> Iterator[None]:
     """Raise what the file system refuses (a full disk, no permission) as an `InputError`."""
     try:
         yield
     except (OSError, ValueError) as e:  # a NUL in its name
         why = getattr(e, "strerror", None) or e
-        hint = _HINTS.get(getattr(e, "errno", None) or 0, hint)
+        hint = f"{_HINTS.get(getattr(e, 'errno', None) or 0, '')}{hint}".strip()
         raise InputError(kind, f"cannot write {path}: {why}", hint=hint) from e
 
 

@@ -122,7 +122,7 @@ def new_folder(out: Path | None, name: str, started: datetime | None = None) -> 
     """
     root = out or DEFAULT_ROOT
     stem = f"{started or datetime.now(UTC):%Y%m%dT%H%M%SZ}-{slug(name)}"
-    with writing(root, "run.unwritable", "name another folder: --out DIR"):
+    with writing(root, "run.unwritable", "give a folder that can be written to: --out DIR"):
         if not root.exists():
             root.mkdir(parents=True)
             _keep_out_of_git(root)

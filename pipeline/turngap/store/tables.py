@@ -209,6 +209,6 @@ def write_file(file: Path, content: bytes, what: str) -> Path:
     Raises:
         InputError: it cannot be written; the error is of the kind `{what}.unwritable`.
     """
-    with writing(file, f"{what}.unwritable"):
+    with writing(file, f"{what}.unwritable", ""):
         file.write_bytes(content)
     return file

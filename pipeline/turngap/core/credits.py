@@ -12,7 +12,7 @@ from turngap.core.replies import HeardSpeech, Stretch
 # Agents pause up to about 400 ms between their sentences: while an interrupted reply dies away,
 # speech that follows the last of it sooner is still it, and a silence this long parts a reply.
 PAUSE_MS = 500.0
-# Nobody answers what they have heard this little of.
+# Nobody answers what they have heard this little of, unless it was all.
 EARLY_MS = 300.0
 # What still comes in so short a time after a flush, and lasts so long at most, was on its way.
 LEFTOVER_MS, LEFTOVER_LENGTH_MS = 100.0, 250.0
@@ -97,9 +97,9 @@ def credits_of(
     """
     stretches = _stretches(heard, speech.start_ns, upto)
     old = _old(speech, heard, stretches)
-    early_ns = speech.start_ns + (0 if first else ms_to_ns(EARLY_MS))
-    if owed:
-        early_ns = max(early_ns, earliest_ns(speech))
+    early_ns = earliest_ns(speech)
+    if not owed:
+        early_ns = min(early_ns, speech.start_ns + (0 if first else ms_to_ns(EARLY_MS)))
     early: list[Stretch] = []
     backchannels: list[Stretch] = []
     false_starts: list[Stretch] = []

@@ -1,4 +1,4 @@
-"""Servers in memory that answer each turn with a tone: in replies, or in one endless stream."""
+"""Servers in memory that answer each turn in a made voice: in replies, or in one endless stream."""
 
 import asyncio
 import json
@@ -7,16 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from turngap.caller.said import Message
-from turngap.core.audio import Pcm, SpeechDetector, SpeechEnd
+from turngap.core.audio import SpeechDetector, SpeechEnd
 from turngap.core.clock import Clock, ms_to_ns
+from turngap.testing.agent import voice
 from turngap.testing.dialects.half import AgentHalf, Begun, Spoken, Truncated
 from turngap.testing.memory import End
-
-
-def tone(ms: float, rate: int, hz: float = 220.0) -> Pcm:
-    """A tone whose very first sample is loud: its onset is exact."""
-    t = np.arange(round(ms * rate / 1000)) / rate
-    return np.rint(np.cos(2 * np.pi * hz * t) * 8000).astype(np.int16)
 
 
 @dataclass
@@ -74,10 +69,10 @@ class Answering:
 
     async def _answer(self) -> None:
         self._answering = True
-        await self._send(*self.half.turn_over("heard"), *self.half.reply_text("a tone"))
+        await self._send(*self.half.turn_over("heard"), *self.half.reply_text("a voice"))
         rest_ns = ms_to_ns(self.delay_ms - self.hold_ms)
         await self._clock.sleep_until_ns(self._clock.now_ns() + rest_ns)
-        audio = tone(self.speech_ms, self.half.out_rate)
+        audio = voice(self.speech_ms, self.half.out_rate)
         size = round(self.chunk_ms * self.half.out_rate / 1000)
         due_ns = self._clock.now_ns()
         for at in range(0, len(audio), size):
@@ -104,7 +99,7 @@ class FullDuplex:
 
     Attributes:
         hold_ms: silence that ends the person's turn, after which it speaks with its next frame.
-        spoke_ns: when each of its tones began and how long it was, as it was sent.
+        spoke_ns: when each of its replies began and how long it was, as it was sent.
     """
 
     half: AgentHalf
@@ -136,7 +131,7 @@ class FullDuplex:
 
     def _hear(self, *, over: bool, now_ns: int) -> None:
         if over:
-            self._said = tone(self.speech_ms, self.half.out_rate)
+            self._said = voice(self.speech_ms, self.half.out_rate)
         elif len(self._said):
             begun_ns, _ = self.spoke_ns[-1]
             self.spoke_ns[-1] = (begun_ns, now_ns - begun_ns)

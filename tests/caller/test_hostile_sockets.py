@@ -67,7 +67,7 @@ def raw(data: bytes) -> Callable[[ServerConnection], None]:
     ("act", "said"),
     [
         (lambda c: c.close(4000, EVIL), "code 4000 ([2J ]0;owned evil)"),
-        (lambda c: c.close(1000, ""), "closed by the agent with code 1000"),
+        (lambda c: c.close(1000, ""), "the agent ended the call (1000)"),
         (lambda c: c.close(1011, "x" * 123), f"code 1011 ({'x' * 123})"),
         (lambda c: c.send(bytes(MOST_MESSAGE_BYTES + 1)), "code 1009"),
         (raw(b"\x81\x02\xff\xff"), "code 1007"),

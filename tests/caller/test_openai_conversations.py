@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from openai_servers import FRAME_MS, Answering, FullDuplex, tone
+from openai_servers import FRAME_MS, Answering, FullDuplex
 
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn, TurnCue
 from turngap.caller.dialects.registry import find_dialect
@@ -21,6 +21,7 @@ from turngap.core.events import (
     UserTranscript,
 )
 from turngap.scenario.model import SpeechBounds, When
+from turngap.testing.agent import voice
 from turngap.testing.dialects.gpt_live import GptLiveHalf
 from turngap.testing.dialects.openai_realtime import OpenAIRealtimeHalf
 from turngap.testing.memory import line_to
@@ -40,7 +41,7 @@ class Played:
 
 def says(rate: int, when: When, ms: float = 300) -> TurnCue:
     room = np.zeros(round(ROOM_MS * rate / 1000), dtype=np.int16)
-    speech = tone(ms, rate, hz=250)
+    speech = voice(ms, rate)
     bounds = SpeechBounds(start_ms=ROOM_MS, end_ms=ROOM_MS + (len(speech) - 1) * 1000 / rate)
     return TurnCue(np.concatenate((room, speech, room)), bounds, when, 800)
 
@@ -86,7 +87,7 @@ def test_a_reply_is_measured_to_the_sample(*, kind: str, rate: int, beta: bool) 
     assert events_of(played, PlayoutFlushed) == []
     assert len(events_of(played, EndpointTold)) == 2
     assert [e.text for e in events_of(played, UserTranscript)] == ["heard", "heard"]
-    assert "a tone" in "".join(e.text for e in events_of(played, AgentText))
+    assert "a voice" in "".join(e.text for e in events_of(played, AgentText))
     assert played.faults == []
 
 
@@ -125,7 +126,7 @@ def test_a_stream_without_turns_is_measured_by_ear_alone(kind: str, rate: int) -
     played = play(server, "gpt-live", settings, cues)
     first, second = (turn.turn for turn in played.turns)
     assert [first.outcome, second.outcome] == ["answered", "answered"]
-    # Each tone is heard when it was sent, to the sample, and as long as it was.
+    # Each reply is heard when it was sent, to the sample, and as long as it was.
     onsets = [e.onset_ns for e in events_of(played, AgentSpeech)]
     assert onsets == [begun_ns for begun_ns, _ in server.spoke_ns]
     assert [first.onset_ns, second.onset_ns] == onsets

@@ -11,10 +11,11 @@ import pytest
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn, TurnCue
 from turngap.caller.dialects.registry import find_dialect
 from turngap.caller.dialects.telephony import MOST_MARKS
-from turngap.core.audio import Pcm, SpeechDetector, SpeechEnd
+from turngap.core.audio import SpeechDetector, SpeechEnd
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
 from turngap.core.results import OffsetRecord
 from turngap.scenario.model import SpeechBounds, When
+from turngap.testing.agent import voice
 from turngap.testing.dialects import make_half
 from turngap.testing.dialects.half import HungUp, Played, Spoken
 from turngap.testing.memory import End, line_to
@@ -27,11 +28,6 @@ ROOM_MS = 60
 PACKET_MS = 20
 QUICK = Patience(no_reply_ms=1500, quiet_ms=400)
 AFTER_REPLY = When(after_reply_ms=0)
-
-
-def tone(ms: float, rate: int) -> Pcm:
-    t = np.arange(round(ms * rate / 1000)) / rate
-    return np.rint(np.cos(2 * np.pi * 250 * t) * 8000).astype(np.int16)
 
 
 @dataclass
@@ -80,9 +76,9 @@ class Bot:
             await self.sends(self.first if len(self.said_ms) == 1 else ())
             await self.clock.sleep_until_ns(at_ns + ms_to_ns(DELAY_MS))
             self.said_ms.append(self.now_ms)
-            voice, packet = tone(REPLY_MS, self.half.out_rate), self.half.out_rate // 50
-            for first in range(0, len(voice), packet):
-                await self.sends(self.half.audio(voice[first : first + packet].tobytes()))
+            reply, packet = voice(REPLY_MS, self.half.out_rate), self.half.out_rate // 50
+            for first in range(0, len(reply), packet):
+                await self.sends(self.half.audio(reply[first : first + packet].tobytes()))
             await self.sends(self.half.reply_done())
         elif self.said_ms and self.now_ms < self.said_ms[-1] + REPLY_MS:
             self.flushed_ms.append(self.now_ms)
@@ -91,7 +87,7 @@ class Bot:
 
 def cue(rate: int, when: When = AFTER_REPLY) -> TurnCue:
     room = np.zeros(rate * ROOM_MS // 1000, np.int16)
-    speech = tone(300, rate)
+    speech = voice(300, rate)
     end_ms = ROOM_MS + (len(speech) - 1) * 1000 / rate
     bounds = SpeechBounds(start_ms=ROOM_MS, end_ms=end_ms)
     return TurnCue(np.concatenate((room, speech, room)), bounds, when, 800.0)

@@ -131,7 +131,7 @@ async def test_other_frames_of_a_bot_say_nothing_to_the_caller(frame: Any) -> No
     assert decode(await serialized(frame)) is None
 
 
-@pytest.mark.parametrize("kind", ["bot-started-speaking", "metrics", "bot-llm-started", "no-such"])
+@pytest.mark.parametrize("kind", ["bot-started-speaking", "metrics", "bot-tts-started", "no-such"])
 def test_other_rtvi_messages_say_nothing_to_the_caller(kind: str) -> None:
     assert decoded(rtvi(kind, {"text": "x", "error": "y"})) is None
 

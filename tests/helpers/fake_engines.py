@@ -44,6 +44,7 @@ from turngap.backends import (
 )
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import Clock, ms_to_ns
+from turngap.testing.agent import voice
 from turngap_services.llm.plain import plain_settings
 
 RATE = 24_000
@@ -111,20 +112,19 @@ class FakeLLM(LLMService[Any]):
 
 
 class FakeTTS(TTSService):
-    """A tone for each clause, with silence before it, made much faster than it sounds."""
+    """A voice for each clause, with silence before it, made much faster than it sounds."""
 
     def __init__(self) -> None:
         super().__init__(
             sample_rate=RATE,
             push_start_frame=True,
             push_stop_frames=True,
-            settings=TTSSettings(model="fake", voice="tone", language=None),
+            settings=TTSSettings(model="fake", voice="made", language=None),
         )
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
         lead_in = np.zeros(RATE * LEAD_IN_MS // 1000, np.int16)
-        tone = (np.cos(np.arange(RATE // 5) / 12) * 8000).astype(np.int16)
-        audio = np.concatenate((lead_in, tone)).tobytes()
+        audio = np.concatenate((lead_in, voice(200, RATE))).tobytes()
         for first in range(0, len(audio), 4800):
             frame = TTSAudioRawFrame(audio[first : first + 4800], RATE, 1, context_id=context_id)
             frame.metadata[COUNTS] = {"fake_tts_frames": 1}

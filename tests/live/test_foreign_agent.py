@@ -126,9 +126,9 @@ async def test_each_conversation_has_a_line_of_its_own_and_a_dead_agent_ends_it(
         assert three.closed[0] == 1013
         await agent.__aexit__(None, None, None)
         await one.until(lambda: one.closed)
-        assert one.of("failed")[0]["message"].startswith("the line was lost")
+        assert one.of("failed")[0]["message"] == "the agent ended the call (1001)"
     runs = [read_run(folder) for folder in (tmp_path / "runs").iterdir()]
-    assert [(run.record.failure or "")[:17] for run in runs] == ["the line was lost"] * 2
+    assert [run.record.failure for run in runs] == ["the agent ended the call (1001)"] * 2
 
 
 async def test_what_is_reached_is_named_and_what_is_not_is_an_error() -> None:

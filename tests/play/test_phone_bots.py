@@ -33,6 +33,7 @@ from turngap.caller.dialects.registry import find_dialect
 from turngap.core.clock import Clock
 from turngap.core.events import PlayoutFlushed
 from turngap.scenario.model import SpeechBounds, When
+from turngap.testing.agent import voice
 from turngap.testing.memory import End, accepted, line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time, virtual_clocks
 
@@ -40,13 +41,13 @@ ROOM_MS = 60
 
 
 class LongTTS(FakeTTS):
-    """Two seconds of a tone, and silence before it, made much faster than it sounds."""
+    """Two seconds of a voice, and silence before it, made much faster than it sounds."""
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
-        tone = np.cos(np.arange(2 * RATE) / 12) * 8000
-        voice = np.concatenate((np.zeros(RATE * LEAD_IN_MS // 1000), tone)).astype(np.int16)
-        for first in range(0, len(voice), RATE // 10):
-            piece = voice[first : first + RATE // 10].tobytes()
+        lead_in = np.zeros(RATE * LEAD_IN_MS // 1000, np.int16)
+        reply = np.concatenate((lead_in, voice(2000, RATE)))
+        for first in range(0, len(reply), RATE // 10):
+            piece = reply[first : first + RATE // 10].tobytes()
             yield TTSAudioRawFrame(piece, RATE, 1, context_id=context_id)
 
 

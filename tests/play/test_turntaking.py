@@ -1,9 +1,11 @@
 """Turn-taking figures."""
 
+from collections.abc import Sequence
+
 import pytest
 from made_records import make_turn
 
-from turngap.core.results import BackchannelRecord
+from turngap.core.results import BackchannelRecord, Turn
 from turngap.core.summary import turn_taking
 
 
@@ -11,12 +13,17 @@ def backchannel(stopped: bool) -> BackchannelRecord:
     return BackchannelRecord(say="mm-hm", start_ms=2000.0, reply_stopped=stopped)
 
 
+def played(turns: Sequence[Turn], times: int) -> list[Turn]:
+    return [turn.model_copy(update={"repeat": n}) for n in range(times) for turn in turns]
+
+
 def test_cut_ins_are_counted_over_all_turns():
     turns = [make_turn(turn=n) for n in range(1, 4)]
     turns.append(make_turn(turn=4, marks_ms={"received": -600.0, "agent_onset": -500.0}))
     turns.append(make_turn(turn=5, marks_ms=None, ended="timeout"))
-    figures = turn_taking(turns)
-    assert (figures.cut_ins.hits, figures.cut_ins.n) == (1, 5)
+    assert turn_taking(turns).cut_ins.low is None  # of one play
+    figures = turn_taking(played(turns, times=3))
+    assert (figures.cut_ins.hits, figures.cut_ins.n) == (3, 15)
     assert figures.cut_ins.low is not None
     assert figures.cut_ins.low < 0.2 < (figures.cut_ins.high or 0)
 
@@ -24,10 +31,10 @@ def test_cut_ins_are_counted_over_all_turns():
 def test_who_cuts_in_whenever_it_hears_a_turn_has_cut_in_on_one():
     cut_in = {"received": -600.0, "agent_onset": -500.0}
     once = [make_turn(turn=n, marks_ms=cut_in) if n == 4 else make_turn(turn=n) for n in range(10)]
-    rounds = [turn.model_copy(update={"repeat": r}) for r in range(5) for turn in once]
-    of_one, of_five = turn_taking(once).cut_ins, turn_taking(rounds).cut_ins
-    assert (of_five.hits, of_five.n, of_five.recorded) == (5, 50, 10)
-    assert (of_five.low, of_five.high) == pytest.approx((of_one.low, of_one.high))
+    of_10, of_20 = (turn_taking(played(once, times=n)).cut_ins for n in (10, 20))
+    assert (of_20.hits, of_20.n, of_20.recorded) == (20, 200, 10)
+    assert of_10.low is not None
+    assert (of_20.low, of_20.high) == pytest.approx((of_10.low, of_10.high))
 
 
 def test_false_stops_are_counted_over_all_backchannels():

@@ -36,11 +36,11 @@ SAID: dict[tuple[str, Fate], str] = {
     ("stt", "dies_midway"): "its server has gone",
     ("stt", "babbles"): "interim transcripts, but no final one",
     ("stt", "says_nothing"): "no transcript of",
-    ("llm", "stalls"): "no token for 3 s",
+    ("llm", "stalls"): "no token for 10 s",
     ("llm", "stalls_midway"): "no token for 1 s after 4 tokens",
     ("llm", "dies"): "its server has gone",
     ("llm", "dies_midway"): "its server has gone",
-    ("llm", "stalls_after_a_tool"): "no token for 3 s",
+    ("llm", "stalls_after_a_tool"): "no token for 10 s",
     ("llm", "babbles"): "the reply has no end",
     ("llm", "babbles_after_a_tool"): "the reply has no end",
     ("llm", "says_nothing"): "the reply is empty",
@@ -196,9 +196,5 @@ def test_a_combined_model_with_one_part_that_fails_goes_on(
 ) -> None:
     fates: dict[str, Fates] = {"fast": {}, "full": {}, part: {2: fate}}
     turns = talk_to(assembly_of("embedded", Cast(), llms=[combined(name, fates, monkeypatch)]))
-    if (name, fate, part) == ("opener", "stalls", "full"):
-        # The person heard the opening, and then nothing for longer than anybody waits.
-        check(turns, "llm", "no token for 1 s after 1 token")
-        return
     assert [t.outcome for t in turns] in (["answered"] * 3, ["answered", "late", "answered"])
     assert [t.error for t in turns] == [None] * 3

@@ -46,6 +46,7 @@ from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 from turngap.core.tracked import TrackedTurn
 from turngap.play.cues import cues_of
 from turngap.scenario.library import library_dir, load_scenarios, scenario_paths
+from turngap.testing.agent import voice
 from turngap.testing.memory import line_to_stack
 from turngap.testing.virtual import LoopClock, in_virtual_time, virtual_clocks
 from turngap_services.llm.plain import PlainAdapter, plain_messages, plain_settings
@@ -206,14 +207,14 @@ class ScriptedLLM(LLMService[PlainAdapter]):
 
 
 class ScriptedTTS(TTSService):
-    """A tone of 400 ms for each text, in chunks of 100 ms that are made at once."""
+    """A voice of 400 ms for each text, in chunks of 100 ms that are made at once."""
 
     def __init__(self, fates: Fates, clock: Clock) -> None:
         super().__init__(
             sample_rate=RATE,
             push_start_frame=True,
             push_stop_frames=True,
-            settings=TTSSettings(model="x", voice="tone", language=None),
+            settings=TTSSettings(model="x", voice="x", language=None),
         )
         self._fates, self._clock = fates, clock
         self._turn = 0
@@ -237,8 +238,8 @@ class ScriptedTTS(TTSService):
                 return
             case _:
                 pass
-        chunk = (np.cos(np.arange(RATE // 10) / 3) * 8000).astype(np.int16).tobytes()
-        for number in range(4):
+        chunks = [chunk.tobytes() for chunk in np.split(voice(400, RATE), 4)]
+        for number, chunk in enumerate(chunks):
             if number == 2 and fate == "stalls_midway":
                 await _for_ever()
             if number == 2 and fate == "dies_midway":
@@ -246,7 +247,7 @@ class ScriptedTTS(TTSService):
             yield TTSAudioRawFrame(chunk, RATE, 1, context_id=context_id)
         while fate == "babbles":
             await _passes(self._clock, 1)
-            yield TTSAudioRawFrame(chunk, RATE, 1, context_id=context_id)
+            yield TTSAudioRawFrame(chunks[0], RATE, 1, context_id=context_id)
 
 
 def refusal(fate: Fate) -> ErrorFrame:

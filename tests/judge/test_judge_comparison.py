@@ -95,7 +95,7 @@ def test_a_stored_comparison_is_judged_and_printed_again(capsys: Capsys, tmp_pat
     with serving(judge("WRONG\nIt does not.")) as server:
         asked = ("judge", folder, "--llm", model(server), "--scenarios", SCENARIOS)
         text = " ".join(turngap_here(capsys, *asked).out.split())
-    assert "right by judge openai m 0 % (0 % to 56 %) of 3 0 % (0 % to 56 %) of 3" in text
+    assert "right by judge openai m 0 % (no interval) of 3 0 % (no interval) of 3" in text
     assert "disagree in 3 of 3 turns (right by the judge alone 0, by the rules 3)" in text
     for page in (MARKDOWN_FILE, "report.html"):
         assert "right by judge openai m" in Path(folder, page).read_text("utf-8")

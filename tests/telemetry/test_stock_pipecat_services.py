@@ -13,7 +13,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 from commandline import ROOT, SCENARIOS, turngap_here
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
@@ -29,6 +28,7 @@ from pipecat.services.openai.tts import OpenAITTSService
 from virtual_agents import VirtualAgents
 
 from turngap.core.clock import Clock, ms_to_ns
+from turngap.testing import agent
 from turngap.testing.memory import End, offered
 from turngap.testing.virtual import LoopClock, virtual_clocks
 
@@ -78,8 +78,7 @@ async def tokens() -> AsyncIterator[bytes]:
 
 async def voice() -> AsyncIterator[bytes]:
     await takes("tts_first_audio")
-    tone = 8_000 * np.sin(np.arange(RATE_HZ) * 2 * np.pi * 440 / RATE_HZ)
-    yield tone.astype("<i2").tobytes()
+    yield agent.voice(1000, RATE_HZ).tobytes()
 
 
 def stock(kind: str, *_: object, **__: object) -> Any:

@@ -73,7 +73,7 @@ class Inputs:
             base=given("BASE"),
             dialect=given("DIALECT"),
             budgets=_words("budgets", given("BUDGETS")),
-            rounds=_rounds(given("ROUNDS", "15")),
+            rounds=_rounds(given("ROUNDS", "21")),
             max_minutes=_minutes(given("MAX_MINUTES", "20")),
             baseline=(workspace / baseline).resolve() if baseline else None,
             turngap=given("TURNGAP"),

@@ -105,6 +105,16 @@ def test_a_turn_without_its_reply_is_slower_than_any_with_one(failed: Outcome) -
     assert after.gap_ms["p90"].why_none == "2 of 10 turns have no reply"
 
 
+def test_a_percentile_among_abandoned_turns_is_over_the_shortest_wait() -> None:
+    waited = [turn("abandoned").model_copy(update={"waited_ms": ms}) for ms in (900.0, 1500.0)]
+    turns = [turn("answered", float(ms)) for ms in range(100, 108)]
+    p90 = summarise([*turns, *waited]).gap_ms["p90"]
+    assert (p90.value, p90.why_none) == (None, "2 of 10 turns have no reply: it is over 900 ms")
+    # Of one it is not known how long the person waited.
+    p90 = summarise([*turns, waited[0], turn("abandoned")]).gap_ms["p90"]
+    assert p90.why_none == "2 of 10 turns have no reply"
+
+
 def test_a_reply_that_began_before_the_line_was_lost_counts_as_none() -> None:
     turns = [turn("answered", float(ms)) for ms in range(100, 108)]
     assert summarise([*turns, turn("error", 50.0)]).gap_ms["p50"].value == 104.0

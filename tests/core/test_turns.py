@@ -384,6 +384,7 @@ def test_a_turn_that_nobody_answered_before_the_next_is_abandoned(ended_at: floa
         *(ended(1, ended_at, "interrupted"), ended(2, 3700)),
     )
     assert outcomes(turns) == ["abandoned", "answered"]
+    assert [t.waited_ns for t in turns] == [500 * 10**6, None]
     assert gap_ms(turns[1]) == 400
 
 

@@ -3,6 +3,7 @@ import json
 import pytest
 from made_records import every_outcome, make_run, make_turn
 
+from turngap.core.clusters import NO_INTERVAL
 from turngap.core.summary import summarise
 from turngap.report.json import run_json
 
@@ -25,6 +26,8 @@ def test_missing_values_are_null_with_a_reason():
     gap = doc["summary"]["gap_ms"]
     assert gap["p95"] is None
     assert gap["why_none"]["p95"] == "n=6, needs 20"
+    assert doc["summary"]["why_no_ci95"]["p95"] == "n=6, needs 20"
+    assert doc["summary"]["why_no_ci95"]["hit_rate"] == NO_INTERVAL
 
 
 def test_stage_seen_twice_in_a_turn_counts_once_with_its_sum():

@@ -45,7 +45,7 @@ from turngap.core.budget import SILENT
 from turngap.core.clusters import Take
 from turngap.core.results import Turn
 from turngap.core.stats import Percentile, percentile_of
-from turngap.core.summary import counted_turns, due_ms, summarise
+from turngap.core.summary import counted_turns, due_ms, due_percentile, summarise
 from turngap.core.tokens import CACHE_READ, CACHE_READ_NET, CACHE_WRITTEN
 
 # Lengths of a task that are shown.
@@ -139,8 +139,7 @@ def first_answer_ms(turn: Turn) -> float | None:
 
 def first_answer(turns: Sequence[Turn]) -> Percentile:
     """Return the median time to the first answer, in ms, over the turns that have one."""
-    firsts = [(t.take, ms) for t in turns if (ms := first_answer_ms(t)) is not None]
-    return percentile_of([ms for _, ms in firsts], [take for take, _ in firsts], 0.5)
+    return due_percentile([(ms, t) for t in turns if (ms := first_answer_ms(t)) is not None], 0.5)
 
 
 def turn_usd(turn: Turn, price: UsdPerMillion | None) -> float | str:

@@ -18,8 +18,8 @@ Outcome = Literal["answered", "late", "no_reply", "cut_in", "abandoned", "error"
 OUTCOMES: tuple[Outcome, ...] = ("answered", "late", "no_reply", "cut_in", "abandoned", "error")
 # The agent spoke after the person had ended, within the budget or not.
 REPLIED: tuple[Outcome, ...] = ("answered", "late")
-# A reply was due and none came: slower than any that did.
-SILENT: tuple[Outcome, ...] = ("no_reply", "error")
+# A reply was due and none came, or none while the person waited: slower than any that did.
+SILENT: tuple[Outcome, ...] = ("no_reply", "error", "abandoned")
 # An agent that cut in was not quick.
 WITHOUT_GAP: tuple[Outcome, ...] = ("cut_in",)
 

@@ -156,7 +156,8 @@ class Turn(Document):
     values that were left out, and how often.
     `first_sound_ms` is the gap to the agent's first sound, speech or not; `onset_spread_ms` is how
     far apart three levels place its first word; `bed_dbfs` is the level of what it plays while
-    nobody speaks, where that is audible.
+    nobody speaks, where that is audible. `waited_ms`, of an abandoned turn, is the time from the
+    person's end to their next word.
     `first_answer_ms` is the gap to the first word that is no hold phrase, also of an answer that
     came too late to have a gap. `holes` are the reply's silences of over 150 ms in which no audio
     came, and any of 500 ms. `false_starts` counts what the agent broke off at once and replaced,
@@ -203,6 +204,7 @@ class Turn(Document):
     first_sound_ms: float | None = None
     onset_spread_ms: float | None = None
     bed_dbfs: float | None = None
+    waited_ms: float | None = None
     backchannels: tuple[BackchannelRecord, ...] = ()
     marks: tuple[MarkRecord, ...]
     agent_turns: tuple[tuple[MarkRecord, ...], ...] = ()

@@ -34,6 +34,13 @@ class Percentile:
     high: float | None = None
     why_none: str | None = None
 
+    @property
+    def why_no_interval(self) -> str | None:
+        """Say why an end of the interval is None; None if none is."""
+        if self.low is not None and self.high is not None:
+            return None
+        return self.why_none or "too few independent turns, or turns without a reply"
+
     def __str__(self) -> str:
         if self.value is None:
             return f"none ({self.why_none})"
@@ -61,6 +68,13 @@ class Proportion:
     low: float | None
     high: float | None
     recorded: int | None = None
+
+    @property
+    def why_no_interval(self) -> str | None:
+        """Say why there is no interval; None if there is one."""
+        if self.value is None:
+            return "no turns"
+        return NO_INTERVAL if self.low is None else None
 
     def reaches(self, target: float) -> bool | None:
         """Say whether the share is at least `target`; None where the interval does not tell."""
@@ -106,21 +120,23 @@ def percentile(
     value = ordered[rank]
     if share > 0:
         value += share * (ordered[rank + 1] - value)
-    low, high = _order_statistic_bounds(n, q, n if effective_n is None else effective_n)
+    low, high = bounding_ranks(n, q, n if effective_n is None else effective_n)
     if not math.isfinite(value):
         why = f"{censored + below} of {n} turns have no reply"
         return Percentile(None, _at(ordered, low), _at(ordered, high), why)
     return Percentile(value, _at(ordered, low), _at(ordered, high))
 
 
-def _order_statistic_bounds(n: int, q: float, effective_n: float) -> tuple[int | None, int | None]:
-    """Zero-based ranks that bound quantile `q` with 95 % confidence, None where n is too small.
+def bounding_ranks(
+    n: int, q: float, effective_n: float, missed: float = MISSED
+) -> tuple[int | None, int | None]:
+    """Zero-based ranks that bound quantile `q`, each with `missed`; None where n is too small.
 
     The ranks of the effective n, spread over all n (Woodruff 1952).
     """
-    tail, few = MISSED, max(1, math.floor(effective_n + 1e-9))
-    low = _binomial_quantile(tail, few, q) - 1
-    high = _binomial_quantile(1 - tail, few, q)
+    few = max(1, math.floor(effective_n + 1e-9))
+    low = _binomial_quantile(missed, few, q) - 1
+    high = _binomial_quantile(1 - missed, few, q)
     # In whole numbers, as no rank may be lost to rounding: floor, and ceil less one.
     lowest, highest = low * n // few, -(-(high + 1) * n // few) - 1
     return (lowest if low >= 0 else None), (highest if high < few else None)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from statistics import median
 from typing import Any, Literal
@@ -259,9 +259,8 @@ class Summary:
             (those count as slower than any measured).
         gap_recorded: how many recorded turns these are takes of.
         left_out: turns that no gap percentile can count, by outcome or by their own reason: an
-            agent that cut in was not quick, a turn that its own user abandoned was not slow, and
-            one with a reason of its own (`Turn.left_out`) is in no figure but `turns` and
-            `outcomes`.
+            agent that cut in was not quick, and a turn with a reason of its own (`Turn.left_out`)
+            is in no figure but `turns` and `outcomes`.
         stages: each stage over the answered turns that have it, in causal order.
         right: replies that were right, of those that were judged.
         not_judged: turns whose reply was not judged, by the reason; those left out are not among
@@ -323,6 +322,8 @@ class Summary:
             if p.why_none:
                 why[name] = p.why_none
         gap |= {"ci95": intervals, "why_none": why}
+        shown = {"hit_rate": self.hit_rate, "cut_ins": self.cut_ins, "correct": self.right}
+        shown |= self.gap_ms
         return {
             "turns": self.turns,
             "recorded_turns": self.hit_rate.recorded,
@@ -332,6 +333,7 @@ class Summary:
             "cut_ins": self.cut_ins.as_json(),
             "gap_ms": gap,
             "left_out": self.left_out,
+            "why_no_ci95": {k: why for k, v in shown.items() if (why := v.why_no_interval)},
             "stage_p50_ms": self.stage_p50_ms,
             "slowest_stage": self.slowest_stage,
             "correct": {
@@ -360,19 +362,16 @@ def summarise(turns: Sequence[Turn]) -> Summary:
     counted = counted_turns(turns)
     reasons = Counter(t.left_out for t in turns if t.left_out is not None)
     outcomes = Counter(t.outcome for t in counted)
-    # Who went on before the reply waited in vain: it would have been slower.
-    waited = [(t, inf if t.outcome == "abandoned" else due_ms(t)) for t in counted]
-    due = [(t.take, ms) for t, ms in waited if ms is not None]
-    takes, gaps = [take for take, _ in due], [ms for _, ms in due]
+    due = due_gaps(counted)
     judged = _judged(counted)
     return Summary(
         turns=len(turns),
         outcomes={o: of_all[o] for o in OUTCOMES if of_all[o]},
         hit_rate=_hit_rate(counted),
         cut_ins=cut_ins_of(counted),
-        gap_n=len(gaps),
-        gap_recorded=len({(scenario, turn) for scenario, turn, _ in takes}),
-        gap_ms={k: percentile_of(gaps, takes, q) for k, q in PERCENTILES.items()},
+        gap_n=len(due),
+        gap_recorded=len({turn.take[:2] for _, turn in due}),
+        gap_ms={k: due_percentile(due, q) for k, q in PERCENTILES.items()},
         left_out={o: outcomes[o] for o in WITHOUT_GAP if outcomes[o]} | dict(reasons),
         stages=stage_figures(counted),
         right=_right_of((t, answer.right) for t, answer in judged),
@@ -411,6 +410,28 @@ def due_ms(turn: Turn) -> float | None:
     if turn.outcome in SILENT:
         return inf
     return turn.gap_ms if turn.replied else None
+
+
+def due_gaps(turns: Iterable[Turn]) -> list[tuple[float, Turn]]:
+    """List the gaps of the turns that were due a reply, as `due_ms`."""
+    return [(ms, turn) for turn in turns if (ms := due_ms(turn)) is not None]
+
+
+def due_percentile(due: Sequence[tuple[float, Turn]], q: float) -> Percentile:
+    """Compute a percentile of gaps of turns that were due a reply, infinite where none came.
+
+    If it falls among turns that the person gave up on, the reason says what it is over.
+    """
+    times, takes = [ms for ms, _ in due], [turn.take for _, turn in due]
+    found = percentile_of(times, takes, q)
+    waits = [turn.waited_ms for _, turn in due if turn.outcome == "abandoned"]
+    known = [ms for ms in waits if ms is not None]
+    if found.value is not None or not known or len(known) < len(waits):
+        return found
+    least = percentile_of([min(known) if ms == inf else ms for ms in times], takes, q).value
+    if least is None:
+        return found
+    return replace(found, why_none=f"{found.why_none}: it is over {least:,.0f} ms")
 
 
 def _hit_rate(turns: Sequence[Turn]) -> Proportion:

@@ -34,6 +34,7 @@ class TrackedTurn:
             person's start on if it cut in.
         onset_spread_ns: how far apart three levels place the onset.
         bed_dbfs: the level of what the agent plays while nobody speaks, where that is audible.
+        waited_ns: from the user's end to the user's next word, of an abandoned turn.
     """
 
     turn: int
@@ -63,6 +64,7 @@ class TrackedTurn:
     first_sound_ns: int | None = None
     onset_spread_ns: int | None = None
     bed_dbfs: float | None = None
+    waited_ns: int | None = None
 
 
 def unfinished(speech: UserSpeech, end: TurnEnded, why: str) -> TrackedTurn:

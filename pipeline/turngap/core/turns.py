@@ -224,14 +224,16 @@ class TurnTracker:
         error = error_of(speech, agent_turns, heard, replied=reply is not None)
         error = error or self._told_error(speech, end, agent_turns, replied=reply is not None)
         error = error or self._why_broken(speech, end)
+        outcome = outcome_of(
+            None if gap_ns is None else ns_to_ms(gap_ns),
+            speech.budget_ms,
+            end.reason,
+            failed=error is not None,
+        )
+        next_ns = int(min(self._next_start(speech), end.at_ns))
         return TrackedTurn(
             turn=speech.turn,
-            outcome=outcome_of(
-                None if gap_ns is None else ns_to_ms(gap_ns),
-                speech.budget_ms,
-                end.reason,
-                failed=error is not None,
-            ),
+            outcome=outcome,
             ended=end.reason,
             user_start_ns=speech.start_ns,
             user_end_ns=speech.end_ns,
@@ -257,6 +259,7 @@ class TurnTracker:
             first_sound_ns=self._first_sound(speech, end, reply),
             onset_spread_ns=reply.spread_ns if reply else None,
             bed_dbfs=self._bed(end.at_ns),
+            waited_ns=next_ns - speech.end_ns if outcome == "abandoned" else None,
         )
 
     def _ambiguous(

@@ -142,7 +142,6 @@ def left_out_words(summary: Summary) -> str:
     """List the turns that no percentile counts, with the reasons."""
     reasons = {
         "cut_in": "an agent that cuts in is not quick",
-        "abandoned": "the person did not wait",
         "typed": "nobody spoke, so there is no last word to count from",
         "device stall": "the person's own audio device stood still",
     }

@@ -307,10 +307,8 @@ def _cards(run: Run) -> Cards:
 
 
 def wait_ms(turn: Turn) -> float:
-    """Return the gap as a sort key: infinite if a due reply is missing, lowest if none was due."""
-    if turn.gap_ms is not None:
-        return turn.gap_ms
-    return -math.inf if turn.outcome == "abandoned" else math.inf
+    """Return the gap as a sort key: infinite without a reply."""
+    return math.inf if turn.gap_ms is None else turn.gap_ms
 
 
 def take(run: Run, turn: Turn, base: Path, domain: charts.Domain, name: str = "") -> Take:

@@ -46,6 +46,7 @@ def stored_fields(turn: TrackedTurn) -> dict[str, Any]:
         ),
         "onset_spread_ms": _ms(turn.onset_spread_ns),
         "bed_dbfs": turn.bed_dbfs,
+        "waited_ms": _ms(turn.waited_ns),
         "marks": _records(turn.marks, heard.raw if heard else {}, AGENT_MARKS),
         "agent_turns": tuple(_records(a.marks, a.raw, a.marks) for a in turn.agent_turns),
         "counts": _counts(turn, heard),

@@ -1,6 +1,6 @@
 """From turns, however they were played, to an agent's curve and what stands beside it. No I/O."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from math import inf, isfinite, nan
 
 import numpy as np
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from turngap.core.clusters import Clusters
 from turngap.core.cut_ins import by_pause_length, cut_ins_of, early_turns, heard_cut_in
 from turngap.core.results import Turn
-from turngap.core.stats import Percentile, Proportion, percentile_of, proportion_of
-from turngap.core.summary import counted_turns, due_ms, turn_taking
+from turngap.core.stats import Percentile, Proportion, proportion_of
+from turngap.core.summary import counted_turns, due_gaps, due_percentile, turn_taking
 from turngap.turns.record import CurvePoint, CurveRecord, PointRecord, Reading
 
 # Where curves are read, as eot-bench reads them: what people bear, and about what they leave
@@ -36,15 +36,14 @@ Row = tuple[Floats, Floats]
 def point_figures(turns: Sequence[Turn], **about: object) -> PointRecord:
     """Compute all figures of one point; `about` holds the fields that its turns do not give."""
     counted = counted_turns(turns)
-    early, due = early_turns(counted), _due(counted)
-    gaps, takes = [ms for _, ms in due], [turn.take for turn, _ in due]
+    early, due = early_turns(counted), due_gaps(counted)
     return PointRecord.model_validate(
         {
             "turns": len(counted),
             "recorded": len({turn.take[:2] for turn in counted}),
             "gap_n": len(due),
-            "gap_ms": percentile_of(gaps, takes, 0.5),
-            "gap_p95_ms": percentile_of(gaps, takes, 0.95),
+            "gap_ms": due_percentile(due, 0.5),
+            "gap_p95_ms": due_percentile(due, 0.95),
             "endpoint_ms": turn_taking(turns).endpoint_ms,
             "heard": early.heard,
             "decided": early.decided,
@@ -53,10 +52,6 @@ def point_figures(turns: Sequence[Turn], **about: object) -> PointRecord:
             **about,
         }
     )
-
-
-def _due(turns: Iterable[Turn]) -> list[tuple[Turn, float]]:
-    return [(turn, ms) for turn in turns if (ms := due_ms(turn)) is not None]
 
 
 # Curves. Each is drawn three times: as it was seen, through the lower ends of the intervals of its
@@ -79,7 +74,7 @@ def measured_curve(points: Sequence[Sequence[Turn]]) -> CurveRecord:
     played = [(turns, _median(turns)) for turns in map(counted_turns, points)]
     known = [(turns, gap) for turns, gap in played if gap.value is not None]
     if not known:
-        return _no_curve(_why_no_median(played[0][1] if played else percentile_of([], [], 0.5)))
+        return _no_curve(_why_no_median(played[0][1] if played else due_percentile([], 0.5)))
     shares = [cut_ins_of(turns) for turns, _ in known]
     rows = _drawn([gap for _, gap in known], shares)
     drawn = [_curve_point(gap.value or 0.0, p) for (_, gap), p in zip(known, shares, strict=True)]
@@ -115,8 +110,7 @@ def waiting_curve(turns: Sequence[Turn]) -> CurveRecord:
 
 
 def _median(turns: Sequence[Turn]) -> Percentile:
-    due = _due(turns)
-    return percentile_of([ms for _, ms in due], [turn.take for turn, _ in due], 0.5)
+    return due_percentile(due_gaps(turns), 0.5)
 
 
 def _why_no_median(gap: Percentile) -> str:

@@ -242,6 +242,12 @@ def test_a_budget_holds_only_beyond_doubt(gaps: Sequence[float | None], verdict:
     assert budget.n == len(gaps)
 
 
+def test_a_budget_is_judged_by_calls_which_are_lost_whole() -> None:
+    kept = [make_turn(turn=n, repeat=call) for call in range(1, 13) for n in range(1, 9)]
+    (budget,) = budgets_of(kept, {"gap": 500.0}, 0.95)
+    assert (budget.share, budget.n, budget.verdict) == (1.0, 96, "undecided")
+
+
 def test_a_stages_budget_counts_the_turns_that_did_not_have_it_as_over() -> None:
     (budget,) = budgets_of([*turns(*[400.0] * 99), *turns(None)], {"llm_first_token": 200.0}, 0.9)
     assert budget.share == 0.99

@@ -48,7 +48,8 @@ def test_a_baseline_on_the_command_line(agents: FakeAgents, tmp_path: Path, caps
     assert only_saved.code == 0
     assert "↓ SAVED" in only_saved.out
     assert "pass" not in only_saved.out.lower()
-    done = run(capsys, tmp_path, *agent, "--baseline", base, "--budget", "gap=800", "--json")
+    budget = ("--budget", "gap=800", "--target", "0.9")
+    done = run(capsys, tmp_path, *agent, "--baseline", base, *budget, "--json")
     assert (done.code, done.document()["verdict"]) == (0, "pass")
     spoil(base, metrics_version=99)
     done = run(capsys, tmp_path, *agent, "--baseline", base)

@@ -67,7 +67,7 @@ def test_a_slower_stage_is_named_and_a_faster_agent_passes() -> None:
     assert slower.verdict == "regressed"
     assert slower.moved_stage == "llm_first_token"
     assert metric(slower, "gap p50").difference == pytest.approx(40, abs=10)
-    faster = [replace(p, reference=p.candidate, candidate=p.reference) for p in noisy(100, 40.0)]
+    faster = [replace(p, reference=p.candidate, candidate=p.reference) for p in noisy(300, 40.0)]
     assert judge(faster).verdict == "pass"
 
 
@@ -323,7 +323,7 @@ def test_a_shift_is_found_where_it_is(at: float, sd: float, seed: int) -> None:
 
 
 def test_limits_are_the_users() -> None:
-    pairs = noisy(100)
+    pairs = noisy(300)
     strict = Limits(p50_ms=1.0, p95_ms=1.0, hit_rate=0.001)
     assert judge(pairs).verdict == "pass"
     assert judge(pairs, strict).verdict == "undecided"

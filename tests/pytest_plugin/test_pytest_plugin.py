@@ -80,8 +80,8 @@ def test_stage(turngap):
     ("assertion", "turns", "said"),
     [
         ("assert_gap(p95_ms=450)", 3, "turn gap p95 – (n=3, needs 20)*repeat=7*"),
-        ("assert_hit_rate(0.95, sure=True)", 21, "*52 more turns without a miss would do"),
-        ("assert_cut_ins(0.05, sure=True)", 21, "*52 more turns without a cut-in would do"),
+        ("assert_hit_rate(0.95, sure=True)", 21, "*65 more calls without a miss would do"),
+        ("assert_cut_ins(0.05, sure=True)", 21, "*65 more calls without a cut-in would do"),
         ("assert_stage('llm_first_token', p95_ms=130, sure=True)", 21, "*95 % bound is over it*"),
     ],
 )
@@ -100,7 +100,7 @@ def test_too_few_turns_are_inconclusive_and_no_pass(
 
 
 def test_rounds_make_sure_of_these_recordings(inner: Inner, play: Play) -> None:
-    play(made_turns(72))  # three recorded ones
+    play(made_turns(216))  # three recorded ones, in 72 calls
     code = f'def test_it(turngap):\n    turngap.replay("{URL}").assert_hit_rate(0.95, sure=True)\n'
     inner(code).assert_outcomes(passed=1)
 
@@ -305,7 +305,7 @@ def test_an_agent_that_fails_says_what_was_played_and_where(inner: Inner, play: 
         ("", "check()", "nothing to compare with*give against*"),
         ("", "check(against='x')", "no agent named 'x'*"),
         ("", "check(budgets={'llm': 1})", "budget llm=1:*known: gap,*"),
-        ("", "check(budgets={'gap': 1}, target=1)", "target=1: no number of turns*0.99 takes 381*"),
+        ("", "check(budgets={'gap': 1}, target=1)", "target=1: no number of turns*0.99 takes 368*"),
         ("", "check(budgets={'gap': 1}, target=95)", "target=95: expected a share*"),
         (
             "",

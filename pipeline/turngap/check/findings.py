@@ -22,12 +22,13 @@ from turngap.check.record import (
     SideRecord,
 )
 from turngap.check.verdict import Judgement, judge
+from turngap.core.clusters import Clusters
 from turngap.core.cut_ins import CutIns
 from turngap.core.errors import TurngapError
 from turngap.core.paired import Limits, Pair
 from turngap.core.results import Turn
 from turngap.core.starvation import MAX_STARVED_PAIRS
-from turngap.core.stats import proportion
+from turngap.core.stats import proportion_of
 from turngap.core.summary import counted_turns
 from turngap.store.folders import utc_now
 from turngap.store.provenance import this_machine
@@ -269,9 +270,10 @@ def _budget(turns: Sequence[Turn], name: str, budget_ms: float, target: float) -
             low=None,
             high=None,
         )
-    within = proportion(sum(_within(turn, name, budget_ms) for turn in turns), len(turns))
-    at_best = proportion(
-        sum(_within(turn, name, budget_ms + _caller_error_ms(turn)) for turn in turns), len(turns)
+    calls = Clusters.of_plays([turn.call for turn in turns])
+    within = proportion_of([_within(turn, name, budget_ms) for turn in turns], calls)
+    at_best = proportion_of(
+        [_within(turn, name, budget_ms + _caller_error_ms(turn)) for turn in turns], calls
     )
     verdict = "undecided"
     if within.low is not None and within.low >= target:

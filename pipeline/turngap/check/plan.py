@@ -35,7 +35,7 @@ CONVERSATIONS = conversations_needed(ALPHA / 2)
 # What a budget can be of.
 BUDGETS = ("gap", *MARKS[1:])
 # So many turns have to be played, and kept, for the lower bound of their share to reach it.
-_TARGETS = "0.9 takes 36 turns without a miss, 0.95 takes 72, 0.99 takes 368"
+_TARGETS = "0.9 takes 36 calls without a miss, 0.95 takes 72, 0.99 takes 368"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

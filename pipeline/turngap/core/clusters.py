@@ -68,6 +68,15 @@ class Clusters:
         return cls(kinds, recorded=_count(recordings), least=min(map(least_n, kinds)))
 
     @classmethod
+    def of_plays(cls, calls: Sequence[Hashable]) -> "Clusters":
+        """Clusters of turns that stand for these recordings alone: the calls they were played in.
+
+        A call is lost whole, as by a recogniser that does not connect.
+        """
+        plays = _numbered(calls)
+        return cls((plays, plays), least=least_n(plays))
+
+    @classmethod
     def of_calls(cls, calls: Sequence[Hashable], at_s: Sequence[float]) -> "Clusters":
         """Clusters of turns of many calls at once: their calls, and spells of the same time.
 

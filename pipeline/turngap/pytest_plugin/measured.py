@@ -6,11 +6,13 @@ from dataclasses import replace
 from math import ceil, inf
 
 from turngap.core.budget import OUTCOMES, Outcome
+from turngap.core.clusters import Clusters
 from turngap.core.errors import InconclusiveError, InputError, LatencyError
 from turngap.core.results import Turn
 from turngap.core.stages import STAGES, UNATTRIBUTED, unmarked
-from turngap.core.stats import Proportion, n_needed, percentile, proportion
-from turngap.core.summary import PERCENTILES, due_ms
+from turngap.core.stats import at_least as bound_of
+from turngap.core.stats import n_needed, percentile_of, proportion_of
+from turngap.core.summary import PERCENTILES, counted_turns, due_gaps
 from turngap.pytest_plugin import wording
 from turngap.report import measured_words, words
 from turngap.store.runs import Run
@@ -21,6 +23,7 @@ _BY_CHANCE = "(its 95 % interval holds the limit: more turns, --turngap-rounds, 
 
 # A figure of a turn in ms, infinite where a reply was due and there is none; slowest first.
 Figures = Sequence[tuple[float, Turn]]
+GAP = "turn gap"
 
 
 class MeasuredRun(Run):
@@ -44,9 +47,9 @@ class MeasuredRun(Run):
     def assert_hit_rate(self, at_least: float = 0.95, *, sure: bool = False) -> None:
         """At least this share of all turns was answered within the budget.
 
-        With `sure`, the lower end of the 95 % interval has to reach it: 0.95 then takes 72 turns
-        without a miss. Rounds count: the assertion is about these recordings, while the
-        interval of a report is about turns like them.
+        With `sure`, the lower end of the 95 % interval has to reach it: 0.95 then takes 72 calls
+        without a miss, whatever their turns. Rounds count: the assertion is about these recordings,
+        while the interval of a report is about turns like them.
 
         Raises:
             LatencyError: the share is below.
@@ -57,7 +60,8 @@ class MeasuredRun(Run):
         if not 0 < at_least <= 1 or (sure and at_least == 1):
             message = f"at_least={at_least!r}: expected a share, 0.95 for 95 %"
             raise InputError("pytest.hit_rate", message)
-        rate = proportion(self.hit_rate.hits, self.hit_rate.n)
+        turns = counted_turns(self.turns)
+        rate = proportion_of([t.outcome == "answered" for t in turns], _calls(turns))
         figure, remark = words.hit_rate_words(rate)
         counted = f"{rate.hits} of {words.turns_words(rate.n)} within {self._budget_words()}"
         headline = f"hit rate {figure} ({counted}; {remark}), expected {words.percent(at_least)}"
@@ -67,7 +71,9 @@ class MeasuredRun(Run):
             raise LatencyError(self._report(headline, missed, _BY_CHANCE if chance else None))
         if sure and (rate.low is None or rate.low < at_least):
             text = self._report(
-                f"{headline} at its lower bound", missed, _more_hits(rate, at_least, "a miss")
+                f"{headline} at its lower bound",
+                missed,
+                _more_calls(rate.value, _calls(turns), at_least, "a miss"),
             )
             raise InconclusiveError("pytest.unsure", text)
 
@@ -75,7 +81,7 @@ class MeasuredRun(Run):
         """Assert that the agent cut in on at most this share of all turns.
 
         Assert it wherever you assert a gap: an agent with no patience is quick. With `sure`, the
-        upper end of the 95 % interval must not exceed it: 0.05 then takes 72 turns without a
+        upper end of the 95 % interval must not exceed it: 0.05 then takes 72 calls without a
         cut-in.
 
         Raises:
@@ -87,7 +93,8 @@ class MeasuredRun(Run):
         if not 0 <= at_most < 1 or (sure and at_most == 0):
             message = f"at_most={at_most!r}: expected a share, 0.05 for 5 %"
             raise InputError("pytest.cut_ins", message)
-        bounds = proportion(self.cut_ins.hits, self.cut_ins.n)
+        turns = counted_turns(self.turns)
+        bounds = proportion_of([t.outcome == "cut_in" for t in turns], _calls(turns))
         rate = replace(self.cut_ins, low=bounds.low, high=bounds.high, recorded=None)
         figure, remark = words.cut_ins_words(rate)
         headline = f"cut-ins {figure} ({remark}), expected at most {words.percent(at_most)}"
@@ -96,8 +103,7 @@ class MeasuredRun(Run):
             chance = rate.low is not None and rate.low <= at_most
             raise LatencyError(self._report(headline, early, _BY_CHANCE if chance else None))
         if sure and (rate.high is None or rate.high > at_most):
-            spared = proportion(rate.n - rate.hits, rate.n)
-            more = _more_hits(spared, 1 - at_most, "a cut-in")
+            more = _more_calls(1 - rate.value, _calls(turns), 1 - at_most, "a cut-in")
             text = self._report(f"{headline} at its upper bound", early, more)
             raise InconclusiveError("pytest.unsure", text)
 
@@ -112,8 +118,8 @@ class MeasuredRun(Run):
     ) -> None:
         """Assert that the turn gap keeps these limits.
 
-        Cut-ins and abandoned turns have no gap to compare and are left out; they are misses of the
-        hit rate, and `assert_cut_ins` limits the former.
+        Cut-ins have no gap to compare and are left out; they are misses of the hit rate, and
+        `assert_cut_ins` limits them. A turn that the person gave up on is over every limit.
 
         Raises:
             LatencyError: a percentile, or with `max_ms` any turn, is over its limit.
@@ -121,7 +127,7 @@ class MeasuredRun(Run):
         """
         __tracebackhide__ = True
         limits = {"p50": p50_ms, "p90": p90_ms, "p95": p95_ms, "max": max_ms}
-        self._hold("turn gap", self._figures(lambda t: t.gap_ms), limits, sure)
+        self._hold(GAP, self._figures(lambda t: t.gap_ms), limits, sure)
 
     def assert_stage(
         self,
@@ -194,7 +200,7 @@ class MeasuredRun(Run):
 
     def _figures(self, value: Callable[[Turn], float | None]) -> Figures:
         """Return the figures of every turn that was due a reply and had the chance to give one."""
-        due = [(value(t) if t.replied else None, t) for t in self.turns if due_ms(t) is not None]
+        due = [(value(t) if t.replied else None, t) for _, t in due_gaps(counted_turns(self.turns))]
         return sorted(((inf if ms is None else ms, t) for ms, t in due), key=lambda f: -f[0])
 
     def _hold(
@@ -246,8 +252,10 @@ class MeasuredRun(Run):
     ) -> None:
         __tracebackhide__ = True
         q = PERCENTILES[name]
-        measured = [ms for ms, _ in figures if ms != inf]
-        found = percentile(measured, q, censored=len(figures) - len(measured))
+        calls = _calls([turn for _, turn in figures])
+        found = percentile_of([ms for ms, _ in figures], calls, q)
+        if what == GAP:
+            found = replace(found, why_none=self.summary.gap_ms[name].why_none)
         figure, remark = words.percentile_words(found)
         counted = remark if found.why_none else f"{remark}; n={len(figures)}"
         headline = (
@@ -256,7 +264,7 @@ class MeasuredRun(Run):
         )
         if len(figures) < n_needed(q):
             # Too few for the percentile, but enough to see that it must lie beyond the limit.
-            if (proportion(len(over), len(figures)).low or 0.0) > 1 - q:
+            if bound_of(len(over), len(figures)) > 1 - q:
                 beyond = f"{len(over)} of {words.turns_words(len(figures))} over it already"
                 raise LatencyError(self._report(headline, over, beyond))
             text = f"{headline}{self._rounds_for(q, figures)}\n\nrun: {self.path}"
@@ -265,7 +273,7 @@ class MeasuredRun(Run):
             by_chance = found.low is not None and found.low <= limit_ms
             raise LatencyError(self._report(headline, over, _BY_CHANCE if by_chance else None))
         if sure and (found.high is None or found.high > limit_ms):
-            remark = "the 95 % bound is over it: more turns (--turngap-rounds) narrow the interval"
+            remark = "the 95 % bound is over it: more calls (--turngap-rounds) narrow the interval"
             raise InconclusiveError("pytest.unsure", self._report(headline, over, remark))
 
     def _left_out(self) -> str:
@@ -286,9 +294,15 @@ class MeasuredRun(Run):
         return wording.report(headline, offending, others, self.path, remark)
 
 
-def _more_hits(rate: Proportion, target: float, miss: str) -> str | None:
+def _calls(turns: Sequence[Turn]) -> Clusters:
+    return Clusters.of_plays([turn.call for turn in turns])
+
+
+def _more_calls(share: float, calls: Clusters, target: float, miss: str) -> str | None:
+    n = calls.least or 0.0
+
     def low(extra: int) -> float:
-        return proportion(rate.hits + extra, rate.n + extra).low or 0.0
+        return bound_of(share * n + extra, n + extra)
 
     extra = bisect_left(range(_MAX_EXTRA), target, key=low)
-    return f"{extra} more turns without {miss} would do" if extra < _MAX_EXTRA else None
+    return f"{extra} more calls without {miss} would do" if extra < _MAX_EXTRA else None

@@ -212,7 +212,7 @@ async def check(  # noqa: D417
     """Compare an agent with a reference, and say whether it got slower, as `turngap check` does.
 
         >>> new, old = "ws://127.0.0.1:8765/ws", "ws://127.0.0.1:8766/ws"
-        >>> check = turngap.check(new, against=old, scenarios=["quick-questions"], rounds=12)
+        >>> check = turngap.check(new, against=old, scenarios=["quick-questions"], rounds=18)
         >>> check.verdict
         'pass'
         >>> check.path

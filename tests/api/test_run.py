@@ -26,7 +26,7 @@ def stored(out: Path, turns: list[Turn]) -> Path:
 
 def turns_of(n: int) -> list[Turn]:
     return [
-        make_turn(turn=i % 3 + 1, repeat=i // 3 + 1, marks_ms={"agent_onset": 300.0 + 5 * i})
+        make_turn(scenario=f"call-{i}", turn=1, marks_ms={"agent_onset": 300.0 + 5 * i})
         for i in range(n)
     ]
 

@@ -122,7 +122,10 @@ def test_however_people_pause_both_ways_read_the_same_in_the_end(
     assert streamed.over
     kept = [r.last for r in last if r.keeps]
     assert kept == [r.last for r in alone if r.keeps]
-    assert np.array_equal(last[-1].pcm, alone[-1].pcm)
+    # A partial reading may have gone on into the silence: then it is not read again without it.
+    said = len(alone[-1].pcm)
+    assert np.array_equal(last[-1].pcm[:said], alone[-1].pcm)
+    assert not np.any(np.abs(last[-1].pcm[said:]) > 1000)
     longest = window_s * RATE
     assert all(len(r.pcm) <= longest for r in last)
 

@@ -603,10 +603,10 @@ class WordFinder:
         sounds = (flat, raw)
         upto = at + self._window_samples(1) - first
 
-        def onset(level: float, noise: float) -> int | None:
+        def onset(level: float, noise: float, since: int) -> int | None:
             limits = dbfs_to_amplitude(level), dbfs_to_amplitude(max(level, noise + PEAKS_DB))
             found = [
-                self._lead_in(audible_samples(pcm, self._hop, *limits), back - first, upto)
+                self._lead_in(audible_samples(pcm, self._hop, *limits), since - first, upto)
                 for pcm in sounds
             ]
             if found[0] is None or found[1] is None:
@@ -621,12 +621,16 @@ class WordFinder:
                 before = _loud_part(flat[quiet - first : back - first], self._hop, part)
                 noise = min(before, _lull(flat[lull - first : at - first], self._hop))
             level = max(dbfs, noise + OVER_BED_DB)
-            placed = onset(level, noise)
+            placed = onset(level, noise, back)
             if placed is None or placed > back - first + self._hop:
                 break
+        else:  # the detector was late, and the word began a little earlier
+            earlier = onset(level, noise, quiet)
+            if earlier is not None and (quiet == since or earlier > quiet - first + self._hop):
+                placed, back = earlier, quiet
         if placed is None:
             return at, self._samples(BACK_MS), level
-        others = [onset(level + db, noise) for db in (-6, 6)]
+        others = [onset(level + db, noise, back) for db in (-6, 6)]
         places = [placed, *(o for o in others if o is not None)]
         return first + placed, max(places) - min(places), level
 

@@ -162,7 +162,6 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 def test_the_embedded_agent_killed_in_mid_turn(ended: Ended) -> None:
     replay = ended[kill_the_agent]
     assert replay.code == 4
-    assert "line was lost" in replay.err
     why = "the agent ended in mid-conversation (it was killed, as a system that is out of"
     assert why in replay.err
     outcomes = [t["outcome"] for t in turns_on_disk(only_run(replay.out))]

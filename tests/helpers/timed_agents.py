@@ -63,7 +63,7 @@ class TimedAgent:
         self._detector = SpeechDetector(RATE, gap_ms=100)
         self._speaking: set[asyncio.Task[None]] = set()
         begun_ns: int | None = None
-        numbers = count()
+        numbers, number = count(), 0
         if self.greets is not None:
             self._do(self.greets, clock.now_ns())
         while True:
@@ -78,7 +78,7 @@ class TimedAgent:
                 if started := isinstance(event, SpeechStart):
                     number = min(next(numbers), len(self.turns) - 1)
                     await self._interrupted()
-                for said in self.turns[number]:  # pyright: ignore[reportPossiblyUnbound]
+                for said in self.turns[number]:
                     if said.from_start == started:
                         self._do(said, at_ns)
 

@@ -97,6 +97,8 @@ class Made:
     def open(self) -> list[said.Incoming]:
         return [said.Ready()]
 
+    def user_ends(self, sample: int) -> None: ...
+
     def receive_data(self, message: said.Message) -> list[said.Incoming]:
         assert isinstance(message, str)
         kind, _, text = message.partition(" ")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from timed_agents import Says, TimedAgent
@@ -22,7 +23,7 @@ GOODBYE = (Says(500, closes=(300, 1000)),)
 LOST = (Says(500, closes=(-700, None)),)
 
 
-def play(agents: Sequence[TimedAgent], out: Path, **asked: bool) -> tuple[Run, AgentError | None]:
+def play(agents: Sequence[TimedAgent], out: Path, **asked: Any) -> tuple[Run, AgentError | None]:
     """Play a call of three turns to each agent, as one run."""
     scenario = load_scenario(shipped_library() / "quick-questions.yaml")
     plan = PlayPlan(scenarios=[scenario], rounds=len(agents), out=out, **asked)

@@ -17,7 +17,7 @@ from turngap.core.events import (
     TurnEnded,
     UserSpeech,
 )
-from turngap.core.results import AnswerRecord
+from turngap.core.results import NO_TEXT, AnswerRecord
 from turngap.core.spoken import LETTER_MS, letters
 from turngap.core.tracked import TrackedTurn
 from turngap.core.turns import TurnTracker
@@ -26,7 +26,6 @@ from turngap.scenario.answers import (
     BROKEN_OFF,
     NO_CALLS,
     NO_REPLY,
-    NO_TEXT,
     NOTHING_EXPECTED,
     STOPPED,
     TOO_LONG,

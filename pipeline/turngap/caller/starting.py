@@ -137,7 +137,7 @@ def require_json(body: str) -> str:
 class _Stays(HTTPRedirectHandler):
     """Follows no redirect: keys would go to whoever it names."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
 
 

@@ -99,10 +99,9 @@ def waiting_curve(turns: Sequence[Turn]) -> CurveRecord:
     hits = (lasts[:, None] > WAITS) | ((lasts[:, None] >= 0) & (WAITS == 0))
     gaps = [
         Percentile(
-            *(
-                None if end is None else end + wait
-                for end in (median.value, median.low, median.high)
-            )
+            median.value + wait,
+            None if median.low is None else median.low + wait,
+            None if median.high is None else median.high + wait,
         )
         for wait in WAITS.tolist()
     ]

@@ -31,9 +31,9 @@ class DialectSettings(BaseModel):
         extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
-    open_s: float = Field(10.0, gt=0, le=600)
+    open_s: float = Field(default=10.0, gt=0, le=600)
     """How long the agent may take to connect, to open the WebSocket and to be ready, each."""
-    ping_s: float = Field(0.0, ge=0, le=600)
+    ping_s: float = Field(default=0.0, ge=0, le=600)
     """How often to send a WebSocket ping, each of which has to be answered as soon; 0: never."""
     first_word: Literal["speech", "sound"] = "speech"
     """Where a reply begins: at speech, or at any sound, as of a test agent that beeps."""

@@ -67,7 +67,7 @@ class Judgement:
 
     @property
     def moved_stage(self) -> str | None:
-        """The stage to blame for a regression: of those that grew, the one that grew most."""
+        """Return the stage to blame for a regression: the one that grew most."""
         grown = [s for s in self.stages if s.moved]
         if self.verdict != "regressed" or not grown:
             return None

@@ -236,7 +236,7 @@ class Pair:
 
     @property
     def in_doubt_for(self) -> "Pair":
-        """The candidate at its quickest beside the reference as read: what surely is a loss."""
+        """Compare the candidate at its quickest with the reference as read: a loss for sure."""
         return replace(self, candidate=self.candidate.at_best)
 
     @property

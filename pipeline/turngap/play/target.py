@@ -119,14 +119,14 @@ class AgentChoice:
 
     @property
     def shown(self) -> str:
-        """The name, or where it is without its query and its secrets: `127.0.0.1:8765/ws`."""
+        """Return the name, or where it is, without query and secrets: `127.0.0.1:8765/ws`."""
         if not self.is_url:
             return self.name
         return text_without_secrets(place_of(self.agent)).partition("?")[0].partition("://")[2]
 
     @property
     def steady_name(self) -> str:
-        """The name that telemetry has of it, the same in each run."""
+        """Return the name in telemetry, the same in each run."""
         if not self.is_url:
             return self.name
         start = text_without_secrets(self.start or "")

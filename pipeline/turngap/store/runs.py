@@ -91,7 +91,7 @@ class Run:
 
     @property
     def gap_ms(self) -> "GapFigures":
-        """The turn gap in ms: `p50`, `p90` and `p95`, each with `value`, `low` and `high`; and `n`.
+        """Return the turn gap in ms: `p50`, `p90`, `p95`, each with `value`, `low`, `high`; and `n`.
 
         A `value` is None where there are too few turns for the percentile; `why_none` says so.
         """
@@ -101,7 +101,7 @@ class Run:
 
     @property
     def hit_rate(self) -> "Proportion":
-        """The share of all turns that were answered within the budget: `value`, `low`, `high`.
+        """Return the share of turns answered within the budget: `value`, `low`, `high`.
 
         `hits` of `n` turns were; `low` and `high` are the ends of its 95 % interval.
         """

@@ -91,7 +91,7 @@ class Run:
 
     @property
     def gap_ms(self) -> "GapFigures":
-        """Return the turn gap in ms: `p50`, `p90`, `p95`, each with `value`, `low`, `high`; and `n`.
+        """Return the turn gap in ms: `p50`, `p90`, `p95`, each `value`, `low` and `high`; `n`.
 
         A `value` is None where there are too few turns for the percentile; `why_none` says so.
         """

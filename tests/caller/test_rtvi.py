@@ -153,6 +153,11 @@ def test_a_bot_of_rtvi_2_says_so_itself(version: Any) -> None:
         ([LLM[0], ("bot-llm-stopped", None)], []),  # a tool was called in place of a text
         ([*LLM, ("llm-function-call-in-progress", {}), ("bot-llm-stopped", None)], []),
         ([*LLM, ("bot-llm-stopped", None), ("llm-function-call-stopped", {})], []),
+        # the last turn's LLM had answered; in this one, something else was spoken so far
+        (
+            [*LLM, ("bot-llm-stopped", None), ("user-started-speaking", None)],
+            [ReplyDone(whole=False)],
+        ),
     ],
 )
 def test_what_has_stopped_may_go_on_unless_its_llm_has_ended(

@@ -85,7 +85,7 @@ class RtviReader:
                 self._tells_interruptions = not str(version).startswith("1.")
                 return [Ready()]
             case "user-started-speaking":
-                self._user_speaks, self._due = True, False
+                self._user_speaks, self._due, self._answered = True, False, False
                 return []
             case "user-stopped-speaking":  # by its turn-taking; a VAD's stop has another name
                 self._user_speaks = False

@@ -1,6 +1,5 @@
 """The agents of docs/agents.md, as turngap reads them in virtual time."""
 
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -10,8 +9,13 @@ from turngap.play.zoo import DIALECTS, judge, play_zoo
 from turngap.testing.zoo import ZOO
 
 NAMES = [agent.name for agent in ZOO]
-# At 8 kHz its tune is once taken for the end of "one moment", so that no answer is told apart.
-MISSED = {"hold music": "misleading"}
+# Read wrong in a dialect, and why; whoever mends one takes it out.
+MISSED = {
+    "asks whether you are there": "its question after 5 s is taken for the answer to a turn",
+    "filler 1.2": "its filler is taken for the answer, as there are 400 ms between the two",
+    "hold music": "at 8 kHz its tune is once taken for the end of the hold phrase",
+    "hole": "what comes before the hole is taken for a hold phrase",
+}
 
 
 @pytest.mark.parametrize("agent", ZOO, ids=NAMES)
@@ -19,21 +23,17 @@ def test_an_agent_is_read_right_or_refused_and_the_page_says_so(agent) -> None:
     readings = list(play_zoo([agent]))
     assert [r.dialect for r in readings] == list(DIALECTS)
     off = [f"{r.dialect}: {why}" for r in readings for why in r.off]
-    refused = ["refused"] if any("refuses" in right for right in agent.right) else []
-    may_be = {"right", *refused, MISSED.get(agent.name, "right")}
-    assert {r.verdict for r in readings} <= may_be, off
+    assert any(r.verdict == "wrong" for r in readings) == (agent.name in MISSED), off
     page = PAGE.read_text(encoding="utf-8").splitlines()
     assert [line for line in lines_of(readings) if line not in page] == [], "tools/agents_page.py"
 
 
 def test_hardly_an_agent_is_refused() -> None:
     assert len(set(NAMES)) == len(NAMES) >= 40
-    page = PAGE.read_text(encoding="utf-8").splitlines()
-    rows = [line.split(" | ") for line in page if line.startswith("| ")][2:]
-    verdicts = Counter(row[-1].strip(" |") for row in rows)
-    assert verdicts["right"] >= 38 / 40 * len(rows)
-    assert verdicts["wrong"] == 0
-    assert verdicts.total() >= len(NAMES)
+    # All others are read right, which the test above sees.
+    odd = [a for a in ZOO if a.name in MISSED or any("refuses" in right for right in a.right)]
+    not_right = {r.agent.name for r in play_zoo(odd) if r.verdict != "right"}
+    assert len(not_right - {*MISSED}) <= 2 / 40 * len(NAMES)
 
 
 def test_an_agent_that_answers_in_beeps_is_measured_on_demand() -> None:
@@ -46,7 +46,7 @@ def test_an_agent_that_answers_in_beeps_is_measured_on_demand() -> None:
     assert [turn and turn.gap_ms for turn in heard.turns] == [pytest.approx(300, abs=5)] * 3
 
 
-def test_a_figure_is_right_wrong_refused_or_beside_what_was_missed() -> None:
+def test_a_turn_is_right_in_all_its_figures_refused_in_the_declared_words_or_wrong() -> None:
     (read,) = play_zoo([ZOO[0]], ["pipecat"])
     turn = read.turns[0]
     assert turn is not None
@@ -54,12 +54,17 @@ def test_a_figure_is_right_wrong_refused_or_beside_what_was_missed() -> None:
     def verdict(gap, changes, **more):
         right = {"outcome": "answered", "gap": gap, **more}
         played = turn.model_copy(update=changes)
-        return judge(replace(ZOO[0], right=[right]), [played], valid=True)[0]
+        return judge(replace(ZOO[0], right=[right]), [played])[0]
 
     assert verdict(505, {}) == "right"
     assert verdict(520, {}) == "wrong"
-    assert verdict(520, {"notes": {"the agent is never silent": 1}}) == "misleading"
-    assert verdict(500, {}, **{"yield": 200}) == "misleading"
+    assert verdict(500, {"first_answer_ms": 520.0}, answer=500) == "wrong"
+    assert verdict(500, {"false_starts": 1}, false_starts=0) == "wrong"
+    assert verdict(500, {}, **{"yield": 200}) == "wrong"
+    assert verdict(500, {"left_out": "it may be the greeting"}) == "wrong"
+    noted = {"notes": {"ambiguous: speech was taken for the answer to the turn before": 1}}
+    assert verdict(520, noted) == "wrong"
+    assert verdict(520, noted, refuses="the turn before") == "refused"
     silent = {"gap_ms": None, "outcome": "no_reply", "why_no_gap": "a bed at -12 dBFS"}
     assert verdict(500, silent) == "wrong"
     assert verdict(500, silent, refuses="dBFS") == "refused"

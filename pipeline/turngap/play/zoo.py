@@ -30,7 +30,7 @@ from turngap.testing.zoo import ZOO, Agent, Truth, converse
 DIALECTS = ("pipecat", "twilio")
 TOLERANCE_MS = 10.0
 
-Verdict = Literal["right", "refused", "misleading", "wrong"]
+Verdict = Literal["right", "refused", "wrong"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def reading(agent: Agent, dialect: str, stored: Run) -> Reading:
     played = {(turn.repeat, turn.turn): turn for turn in stored.turns}
     numbers = range(1, len(scenario_of(agent.barge_ms).scenario.turns) + 1)
     turns = [played.get(key) for key in product(range(1, agent.calls + 1), numbers)]
-    verdict, off = judge(agent, turns, valid=stored.record.valid)
+    verdict, off = judge(agent, turns)
     return Reading(agent, dialect, turns, stored.record.valid, verdict, off)
 
 
@@ -130,24 +130,12 @@ def _read(agent: Agent, dialect: str) -> Reading:
         return reading(agent, dialect, run.finish())
 
 
-def judge(
-    agent: Agent, turns: Sequence[Turn | None], *, valid: bool
-) -> tuple[Verdict, Sequence[str]]:
-    """Hold the turns of all calls against the truth; return the verdict and what is off.
-
-    A figure that is wrong is `misleading` where the run is invalid or the turn has a note, and so
-    is a right one beside something that is wrong, such as a false start that was not counted.
-    """
-    verdicts: list[Verdict] = []
-    off: list[str] = []
-    for number, (right, turn) in enumerate(_with_truths(agent, turns), start=1):
-        verdict, why = _judge_turn(right, turn)
-        if verdict == "wrong" and not valid:
-            verdict = "misleading"
-        verdicts.append(verdict)
-        off += [f"turn {number}: {why}"] if why else []
-    order: tuple[Verdict, ...] = ("wrong", "misleading", "refused", "right")
-    return next(v for v in order if v in verdicts), off
+def judge(agent: Agent, turns: Sequence[Turn | None]) -> tuple[Verdict, Sequence[str]]:
+    """Hold the turns of all calls against the truth; return the worst verdict and what is off."""
+    judged = [_judge_turn(right, turn) for right, turn in _with_truths(agent, turns)]
+    off = [f"turn {number}: {why}" for number, (_, why) in enumerate(judged, start=1) if why]
+    order: tuple[Verdict, ...] = ("wrong", "refused", "right")
+    return next(v for v in order if any(v == verdict for verdict, _ in judged)), off
 
 
 def _with_truths(agent: Agent, turns: Sequence[Turn | None]) -> Iterator[tuple[Truth, Turn | None]]:
@@ -156,19 +144,15 @@ def _with_truths(agent: Agent, turns: Sequence[Turn | None]) -> Iterator[tuple[T
 
 
 def _judge_turn(right: Truth, turn: Turn | None) -> tuple[Verdict, str]:
+    """Judge a turn: right in all its figures, refused in the truth's own words, or wrong."""
     read = _read_of(turn)
-    why = f"{_words(read)}, not {_words(right)}"
-    if right["outcome"] == "no turn":
-        return ("right", "") if read["outcome"] in ("no turn", "error") else ("wrong", why)
-    beside = {name for name in right if name in read and not _near(read[name], right[name])}
-    if not beside:
+    if all(_near(read.get(name), wanted) for name, wanted in right.items() if name != "refuses"):
         return "right", ""
-    if not {"outcome", "gap"} & beside:
-        return "misleading", why
-    reason = turn and (turn.left_out or (turn.why_no_gap if turn.gap_ms is None else None))
-    if reason and right.get("refuses", reason + "?") in reason:
-        return "refused", f"{why}: {reason}"
-    return ("misleading" if turn and turn.notes else "wrong"), why
+    reasons = [*turn.notes, turn.left_out or turn.why_no_gap or ""] if turn else []
+    why = ": ".join([f"{_words(read)}, not {_words(right)}", *filter(None, reasons)])
+    declared = right.get("refuses")
+    refused = declared is not None and any(declared in reason for reason in reasons)
+    return ("refused" if refused else "wrong"), why
 
 
 def _near(found: Any, wanted: Any) -> bool:
@@ -179,9 +163,9 @@ def _near(found: Any, wanted: Any) -> bool:
 
 def _read_of(turn: Turn | None) -> Truth:
     if turn is None:
-        return {"outcome": "no turn"}
+        return {"outcome": "not stored"}
     return {
-        "outcome": turn.outcome,
+        "outcome": "left out" if turn.left_out else turn.outcome,
         "gap": turn.gap_ms,
         "sound": turn.first_sound_ms,
         "answer": turn.first_answer_ms,

@@ -180,13 +180,13 @@ class Turn:
     ms: float
 
 
-# When, in ms from the person's end, and what: a sound; `flush`, `hang up` or `drop`; or the name of
-# an RTVI message, which is sent where the dialect has them.
+# When, in ms from the person's end, and what: a sound; a word of the file; or the name of an RTVI
+# message, which is sent where the dialect has them.
 Act = tuple[float, Sound | str]
 
-# An outcome, or `no turn` where the agent has ended the call; figures by their names; and, where
-# nobody can tell, `refuses`: the words that the reason for no figure must have. What is missing is
-# not compared, but yields, false starts and backchannels are none then.
+# An outcome, and figures by their names; and, where nobody can tell, `refuses`: the words that a
+# note or the reason for no figure must have. The answer is the first word where nothing else is
+# said, and there are no holes, yields, false starts and backchannels. Any sound may come first.
 Truth = Mapping[str, Any]
 
 
@@ -255,17 +255,20 @@ def _acts(written: Sequence[Sequence[Any]], turn_ms: float = 0.0) -> list[Act]:
             begun, ended = "llm-function-call-in-progress", "llm-function-call-stopped"
             found += [*_replied(ms - 140, ms + 20), (ms, begun), (ms + more["ms"], ended)]
         else:
-            plain = what in ("flush", "hang up", "drop")
+            plain = what in ("deaf", "flush", "hang up", "drop")
             found.append((ms, what if plain else sound(what, **more)))
     return found
 
 
 def _truth(right: Any) -> Truth:
-    if isinstance(right, str):
-        return {"outcome": right}
     figures = right if isinstance(right, dict) else {"gap": right}
-    outcome = "answered" if figures.get("gap", 0) <= DEFAULT_BUDGET_MS else "late"
-    return {"outcome": outcome, "yield": None, "false_starts": 0, "backchannels": 0, **figures}
+    if isinstance(right, str):
+        figures = {"outcome": right}
+    gap = figures.get("gap")
+    outcome = "answered" if gap is not None and gap <= DEFAULT_BUDGET_MS else "late"
+    answer = None if figures.get("outcome") == "cut_in" else gap
+    none = {"yield": None, "holes": 0, "false_starts": 0, "backchannels": 0}
+    return {"outcome": outcome, "gap": gap, "answer": answer, **none, **figures}
 
 
 def _replied(from_ms: float, to_ms: float) -> list[Act]:
@@ -372,7 +375,7 @@ class _Call:
         acts = self._agent.says(turn)
         spoken = [ms for ms, act in acts if isinstance(act, Sound) and act.says]
         words: list[Act] = [(-turn.ms + 40, "user-started-speaking")]
-        if spoken:
+        if spoken and "deaf" not in [act for _, act in acts]:
             words += [(150, "user-stopped-speaking"), (155, "user-transcription")]
             tools = [ms for ms, act in acts if act == "llm-function-call-stopped"]
             words += _replied(min([*tools, 110, spoken[0] - 150]) + 50, spoken[-1] - 20)
@@ -403,7 +406,7 @@ class _Call:
             await self._peer.close(1000, "goodbye")
         elif word == "drop":
             self._peer.die()
-        else:
+        elif word != "deaf":
             await self._tell(word)
 
     async def _speak(self, at_ns: int, length_ns: int) -> None:

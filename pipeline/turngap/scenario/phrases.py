@@ -32,7 +32,7 @@ _HARMLESS = (
     r"|not(?= (?:only|just|merely|bad|to worry|to mention|an? (?:problem|issue))\b)"
     r"|(?<=why )not|(?<=or )not|(?<=if )not|dont(?= (?:worry|forget|hesitate)\b)"
     r"|wont(?= be an? (?:problem|issue)\b)|cant(?= wait\b)|never(?= mind\b)|nothing(?= but\b)"
-    r"|without(?= (?:an? |any )?(?:problems?|trouble|delay)\b))"
+    r"|(?<=anything )but|without(?= (?:an? |any )?(?:problems?|trouble|delay)\b))"
 )
 _NUMBER = r"-?\d+(?:\.\d+)?"
 _HOUR = r"(1[0-2]|[1-9])\b(?![:.]?\d)"
@@ -116,12 +116,22 @@ _SEMITIC = re.compile("[\u05d0-\u05ea\u0620-\u06ff]{3,}")
 _TONES = re.compile("[\u0309\u0323\u031b]")
 
 _NEGATION = re.compile(
-    "not?|nope|nah|never|none|nobody|nothing|nowhere|neither|nor|without|cannot|hardly|barely|doubt|"
-    "un(?:able|likely|available)|impossible|(?:is|are|was|were|wo|ca|could|should|would|do|does|did|"
-    "has|have|had|ai|must)nt"
+    r"(?<!\S)(?:not?|nope|nah|never|none|nobody|nothing|nowhere|neither|nor|without|cannot|"
+    r"doubt(?:ful)?|hardly|barely|scarcely|rarely|seldom|(?<!or )less|"
+    r"(?<!a )(?<!the )(?<!your )(?:little|few)|un(?:able|likely|available|sure|certain)|"
+    rf"impossible|improbable|fail(?:s|ed)?|refused?|instead of|rather than|anything but{_IDLE}|"
+    r"free (?:of(?! charge)|from)|far from (?:certain|sure)|rule[sd]? out|holds? off|sold out|"
+    r"out of(?! (?:the(?! question)|\d|town))|fully booked|should have been|be surprised|too early|"
+    r"(?:is|are|was|were|wo|ca|could|should|would|do|does|did|has|have|had|ai|must)nt)(?!\S)"
 )
+# In a clause that names a chance.
+_SLIM = re.compile(
+    r"(?<!\S)(?:low(?:er)?|small|slim|slight|tiny|minimal|remote|poor|negligible|0|1 in \d+|"
+    r"[0-4]?\d(?:\.\d+)? percent)(?!\S)"
+)
+_CHANCE = re.compile(r"(?<!\S)(?:chances?|odds|probability|likelihood|possibility|risk)(?!\S)")
 _ANSWERS = frozenset(("no", "nope", "nah"))
-_BUT = frozenset(("but", "although", "though", "whereas"))
+_BUT = frozenset(("but", "although", "though", "whereas", "instead", "rather"))
 _ENDS = re.compile("[.!?…\n。！？।؟]")
 _PARTS = re.compile("[^\\s'\"“”/-]|\\s-\\s")
 
@@ -173,11 +183,11 @@ def says(text: str, phrase: str) -> bool:
 def mentions(text: str, phrases: Iterable[str], *, no: bool = True) -> Mapping[str, str | None]:
     """Return for each phrase "" if `text` says it, None if it does not, and why if it may not.
 
-    It may not where a negation stands in the same clause, other than those of the phrases, and with
-    `no` also behind a "No, …".
+    It may not where "not", "little chance" or the like stands in the same clause, other than those
+    of the phrases, and with `no` also behind a "No, …".
     """
     found = {phrase: list(_places(text, phrase)) for phrase in phrases}
-    negative = [p for p in found if any(_NEGATION.fullmatch(t.word) for t in _read(p))]
+    negative = [p for p in found if _negations(_read(p))]
     asked = {i for phrase in negative for span, _ in found[phrase] for i in span}
     denied = _denied(_read(text), asked, no=no)
 
@@ -362,6 +372,13 @@ def _readings(numbers: Sequence[_Token], *, said: bool) -> set[str]:
 # --- negation -------------------------------------------------------------------------------------
 
 
+def _negations(words: Sequence[_Token]) -> list[range]:
+    """Return which words of a clause deny or weaken it."""
+    text = " ".join(token.word for token in words)
+    found = [*_NEGATION.finditer(text), *(_SLIM.finditer(text) if _CHANCE.search(text) else ())]
+    return [range(text.count(" ", 0, m.start()), text.count(" ", 0, m.end()) + 1) for m in found]
+
+
 def _denied(said: Sequence[_Token], asked: set[int], *, no: bool) -> Mapping[int, str]:
     """Return, by token, the negation that may deny it; those in `asked` deny nothing."""
     denied: dict[int, str] = {}
@@ -369,12 +386,14 @@ def _denied(said: Sequence[_Token], asked: set[int], *, no: bool) -> Mapping[int
     covered = -1
     for n, clause in enumerate(clauses):
         first, last = clause[0], clause[-1]
-        nots = [i for i in clause if i not in asked and _NEGATION.fullmatch(said[i].word)]
+        spans = _negations([said[i] for i in clause])
+        nots = [n for n in (clause[s.start : s.stop] for s in spans) if asked.isdisjoint(n)]
+        ends = any(last in span for span in nots)
         if not nots or said[first].sentence == covered:
             continue
         if "?" in said[first].mark and n:
             first = clauses[n - 1][0]  # "Rain tomorrow? No."
-        if said[last].word in _ANSWERS and last in nots:
+        if said[last].word in _ANSWERS and ends:
             if no:  # "No, …" denies all that follows
                 return denied | dict.fromkeys(range(first, len(said)), said[last].word)
             continue
@@ -382,8 +401,9 @@ def _denied(said: Sequence[_Token], asked: set[int], *, no: bool) -> Mapping[int
             if said[later[0]].sentence != said[clause[0]].sentence or said[later[0]].word in _BUT:
                 break
             # "It will not, however, rain"; and "no rain, snow or hail".
-            if clause[-1] in nots or any(said[i].word in ("or", "nor") for i in later):
+            if ends or any(said[i].word in ("or", "nor") for i in later):
                 last = later[-1]
-        covered = said[clause[0]].sentence if clause[-1] in nots else covered
-        denied |= dict.fromkeys(range(first, last + 1), said[nots[0]].word)
+        covered = said[clause[0]].sentence if ends else covered
+        why = " ".join(said[i].word for i in nots[0])
+        denied |= dict.fromkeys(range(first, last + 1), why)
     return denied

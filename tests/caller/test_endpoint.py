@@ -363,6 +363,14 @@ async def test_a_quickstart_bot_without_a_websocket_entry_is_told_what_to_paste(
     assert LINES in error.hint
 
 
+async def test_what_hangs_up_at_its_path_is_no_runner_unless_its_status_says_so() -> None:
+    async with server(_dies, lambda *_: None) as url:
+        with pytest.raises(AgentError) as raised:
+            async with Endpoint(f"{url}/ws-client", "pipecat").open(CLOCK):
+                pass
+    assert "websocket` entry" not in f"{raised.value.message}{raised.value.hint}"
+
+
 async def test_a_quickstart_bot_without_a_serializer_is_told_what_to_paste() -> None:
     error = await _Runner(_until_closed).fails("/ws-client", "pipecat,open_s=0.3")
     assert "has no serializer" in error.message

@@ -234,6 +234,15 @@ def test_elevenlabs_is_told_that_the_caller_has_no_tools() -> None:
     assert answer["is_error"] is True
 
 
+@pytest.mark.parametrize("tool", ["client_tool_call", "agent_tool_request", "agent_tool_response"])
+def test_a_hold_phrase_of_elevenlabs_is_not_the_whole_reply(tool: str) -> None:
+    hold = {"type": "agent_response", "agent_response_event": {"agent_response": "One moment."}}
+    complete = {"type": "agent_response_complete"}
+    said = tell(elevenlabs(), hold, {"type": tool}, complete, hold, complete)
+    words = [ReplyText("One moment."), NEXT]
+    assert said == [*words, ReplyDue(), *words, ReplyDone()]
+
+
 # --- Gemini -----------------------------------------------------------------------------------
 
 

@@ -39,23 +39,21 @@ async def runner_error(url: str, error: AgentError) -> AgentError | None:
     """
     parts = urlsplit(url)
     there = urlunsplit(parts._replace(path=RUNNER_PATH, query=""))
-    its_path = parts.path.startswith(RUNNER_PATH)
-    if its_path and error.kind in (LINE_LOST, NOT_READY) and not _has_said_why(error):
-        lost = error.kind == LINE_LOST
-        where = f"the bot at {there}, as pipecat's development runner serves it,"
-        if lost:
-            seen = "ended the call before it was ready. So does one that has no `websocket` entry "
-            seen += (
-                "in its `transport_params`; its log says: Missing transport params for 'websocket'"
-            )
-        else:
-            seen = "took the call and says nothing. So does one whose `websocket` entry in its "
-            seen += "`transport_params` has no serializer"
-        rtvi = "" if lost else "\n  if it is there, and RTVI is off: --dialect pipecat,rtvi=false"
-        return AgentError(NO_TRANSPORT, f"{where} {seen}", hint=f"{PASTE}{rtvi}")
-    if error.kind not in REFUSED or not await is_runner(url):
+    silent = parts.path.startswith(RUNNER_PATH) and error.kind in (LINE_LOST, NOT_READY)
+    if error.kind not in REFUSED and (not silent or _has_said_why(error)):
+        return None
+    if not await is_runner(url):
         return None
     runner = f"pipecat's development runner answers at {parts.netloc.rpartition('@')[2]}"
+    if error.kind == LINE_LOST:
+        seen = "its bot ended the call before it was ready. So does one that has no `websocket` "
+        seen += "entry in its `transport_params`; its log then says: Missing transport params for "
+        return AgentError(NO_TRANSPORT, f"{runner}, and {seen}'websocket'", hint=PASTE)
+    if error.kind == NOT_READY:
+        seen = "its bot took the call and says nothing. So does one whose `websocket` entry in its "
+        seen += "`transport_params` has no serializer"
+        rtvi = "\n  if it is there, and RTVI is off: --dialect pipecat,rtvi=false"
+        return AgentError(NO_TRANSPORT, f"{runner}, and {seen}", hint=f"{PASTE}{rtvi}")
     if parts.path.startswith("/ws"):
         seen = "lets in only calls with a token of its own"
         hint = f"get one for each call: --agent 'POST {_page(url, '/start')}'"

@@ -45,7 +45,7 @@ class ElevenLabsSession(PlainSession):
         super().__init__()
         self._up = self._down = _UNTOLD
         self.rate = self._up.rate
-        self._begun = False
+        self._begun = self._due = False
         self._latest = self._dropped = -1  # numbers of the agent's audio
 
     def open(self) -> list[Incoming]:
@@ -96,16 +96,27 @@ class ElevenLabsSession(PlainSession):
         number = text_of(inside(event, "client_tool_call").get("tool_call_id"))
         result = {"result": "this caller has no tools", "is_error": True}
         self._send({"type": "client_tool_result", "tool_call_id": number, **result})
+        return self.await_reply(event)
+
+    def await_reply(self, _: Mapping[str, Any]) -> list[Incoming]:
+        """Expect the agent to speak of a tool's result."""
+        self._due = True
         return [ReplyDue()]
 
+    def complete(self, _: Mapping[str, Any]) -> list[Incoming]:
+        """Take a reply as whole, unless it was spoken while a tool was at work."""
+        return [] if self._due else [ReplyDone()]
 
-def _transcript(_: ElevenLabsSession, event: Mapping[str, Any]) -> list[Incoming]:
-    return [Transcript(inside(event, "user_transcription_event").get("user_transcript", ""))]
+    def transcribe(self, event: Mapping[str, Any]) -> list[Incoming]:
+        """Read what the agent heard; a tool of an earlier turn owes nothing any more."""
+        self._due = False
+        return [Transcript(inside(event, "user_transcription_event").get("user_transcript", ""))]
 
-
-def _reply(_: ElevenLabsSession, event: Mapping[str, Any]) -> list[Incoming]:
-    text = inside(event, "agent_response_event").get("agent_response", "")
-    return [ReplyText(text), ReplyText(" ")]
+    def reply(self, event: Mapping[str, Any]) -> list[Incoming]:
+        """Read what the agent says: of a tool's result, if one was at work."""
+        self._due = False
+        text = inside(event, "agent_response_event").get("agent_response", "")
+        return [ReplyText(text), ReplyText(" ")]
 
 
 def _fault(_: ElevenLabsSession, event: Mapping[str, Any]) -> list[Incoming]:
@@ -122,10 +133,11 @@ _READERS: dict[str, Callable[[ElevenLabsSession, Mapping[str, Any]], list[Incomi
     "interruption": ElevenLabsSession.interrupt,
     "ping": ElevenLabsSession.answer_ping,
     "client_tool_call": ElevenLabsSession.decline,
-    "agent_tool_response": lambda *_: [ReplyDue()],
-    "user_transcript": _transcript,
-    "agent_response": _reply,
-    "agent_response_complete": lambda *_: [ReplyDone()],
+    "agent_tool_request": ElevenLabsSession.await_reply,
+    "agent_tool_response": ElevenLabsSession.await_reply,
+    "user_transcript": ElevenLabsSession.transcribe,
+    "agent_response": ElevenLabsSession.reply,
+    "agent_response_complete": ElevenLabsSession.complete,
     "client_error": _fault,
 }
 

@@ -110,6 +110,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     for room in ("turngap.weights", "turngap.play.target", "turngap.scenario.spoken"):
         monkeypatch.setattr(f"{room}.bring", bring)
     monkeypatch.setattr("turngap.play.rounds.calibrated", calibrated)
+    monkeypatch.setattr("turngap.play.zoo.play_zoo", lambda **_: iter(()))
     for step in ("judged", "transcribed"):
         monkeypatch.setattr(f"turngap.judge.play.{step}", lambda run, *_: run)
     monkeypatch.setattr(setting_up, "_can_ask", lambda: True)

@@ -9,8 +9,9 @@ Capsys = pytest.CaptureFixture[str]
 
 
 def test_a_voice_that_cannot_be_fetched_is_one_line_and_exit_code_4(
-    tmp_path: Path, capsys: Capsys
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: None)  # between tries
     nowhere = f"tts.voices={tmp_path / 'voices'}"
     done = turngap_here(capsys, "serve", "--set", "tts=piper", "--port", "0", "--set", nowhere)
     assert done.code == 4

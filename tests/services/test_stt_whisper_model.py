@@ -229,7 +229,10 @@ def test_an_engine_that_fails_in_the_middle_is_an_error_of_the_agent(
     assert "--set stt.model=" in e.value.hint
 
 
-def test_a_hub_that_cannot_be_reached_is_one_line_that_says_what_to_do() -> None:
+def test_a_hub_that_cannot_be_reached_is_one_line_that_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: None)  # between tries
     # Nobody listens there (tests/conftest.py).
     with pytest.raises(AgentError, match=r"127\.0\.0\.1:9 cannot be reached") as e:
         Reader(WhisperSettings())

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 from agents_page import PAGE, lines_of
+from commandline import turngap_here
 
+from turngap.play import zoo
 from turngap.play.zoo import DIALECTS, judge, play_zoo
 from turngap.testing.zoo import ZOO
 
@@ -34,6 +36,21 @@ def test_hardly_an_agent_is_refused() -> None:
     odd = [a for a in ZOO if a.name in MISSED or any("refuses" in right for right in a.right)]
     not_right = {r.agent.name for r in play_zoo(odd) if r.verdict != "right"}
     assert len(not_right - {*MISSED}) <= 2 / 40 * len(NAMES)
+
+
+def test_calibrate_plays_the_agents_and_fails_where_one_is_read_wrong(capsys, monkeypatch) -> None:
+    plain, wrong = ZOO[0], replace(ZOO[1], right=[{"outcome": "answered", "gap": 140}])
+
+    def played(*agents, options=()):
+        monkeypatch.setattr(zoo, "play_zoo", lambda on_agent: play_zoo(agents, on_agent=on_agent))
+        return turngap_here(capsys, "calibrate", "--agents", *options)
+
+    shown = played(plain)
+    assert (shown.code, "answers after 500 ms" in shown.out) == (0, True)
+    failed = played(plain, wrong, options=["--json"])
+    verdicts = [(each["agent"], each["verdict"]) for each in failed.document()["agents"]]
+    assert verdicts == [("plain", "right")] * 2 + [("prompt", "wrong")] * 2
+    assert failed.code == 1
 
 
 def test_an_agent_that_answers_in_beeps_is_measured_on_demand() -> None:

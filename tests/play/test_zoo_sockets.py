@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from contextlib import suppress
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -19,10 +20,15 @@ from turngap.testing.dialects import make_half
 from turngap.testing.zoo import ZOO, converse
 
 pytestmark = pytest.mark.realtime
-PLAYED = [agent for agent in ZOO if agent.name in {"plain", "slow 2"}]
+NAMES = {"plain", "slow 2", "hold 2.2", "white 41", "goodbye", "false start"}
+PLAYED = [replace(agent, calls=1) for agent in ZOO if agent.name in NAMES]
+# Sessions begin apart, so that no two of them listen for a first word at once.
+APART_NS = 300_000_000
 
 
-async def played(agent, dialect, out):
+async def played(agent, dialect, out, after_ns):
+    clock = MonotonicClock(precise=True)
+    await clock.sleep_until_ns(clock.now_ns() + after_ns)
     scenario = scenario_of(agent.barge_ms)
 
     async def be(connection: ServerConnection) -> None:
@@ -33,7 +39,6 @@ async def played(agent, dialect, out):
 
     listener = StampedSocket(type=socket.SOCK_STREAM)
     listener.bind(("127.0.0.1", 0))
-    clock = MonotonicClock(precise=True)
     async with serve(be, sock=listener, compression=None, create_connection=Socket):
         endpoint = Endpoint(f"ws://127.0.0.1:{listener.getsockname()[1]}/", dialect)
         run = begin(agent, dialect, out)
@@ -43,8 +48,11 @@ async def played(agent, dialect, out):
 
 
 async def test_they_are_read_as_in_virtual_time(tmp_path) -> None:
-    pairs = product(PLAYED, DIALECTS)
-    readings = await asyncio.gather(*(played(a, d, tmp_path / f"{a.name} {d}") for a, d in pairs))
+    pairs = enumerate(product(PLAYED, DIALECTS))
+    readings = await asyncio.gather(
+        *(played(a, d, tmp_path / f"{a.name} {d}", n * APART_NS) for n, (a, d) in pairs)
+    )
+    assert len(readings) == len(NAMES) * len(DIALECTS)
     off = [f"{r.agent.name} in {r.dialect}: {why}" for r in readings for why in r.off]
     with quiet.measured():
         assert {r.verdict for r in readings} == {"right"}, off

@@ -57,6 +57,8 @@ def test_no_other_sound_is_taken_for_another_code(agreed: str) -> None:
     t = np.arange(2 * RATE)
     sounds = [np.sin(2 * np.pi * hz / RATE * t) for hz in (50, 220, 1000, 2000, 3100, 3900)]
     sounds += [random.normal(size=len(t)) * level for level in (0.01, 0.1, 0.3)]
+    strokes = [t % 1120 < length for length in (80, 160, 320)]  # of a keyboard
+    sounds += [random.normal(size=len(t)) * on * 0.1 for on in strokes]
     sounds += [(t % 400 < 5) * 1.0, np.sign(sounds[1]), np.full(len(t), 0.1), t * 0.0, t / len(t)]
     for sound in sounds:
         pcm = np.rint(np.clip(sound, -1, 1) * 30_000).astype(np.int16)

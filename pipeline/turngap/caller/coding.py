@@ -17,8 +17,9 @@ WINDOW_BYTES, WINDOWS = 1_000, 3
 LEAD_DB = 4.0
 # Of 1,000 random bytes it is 7.8 bits, and of speech 7.5 at most.
 COMPRESSED_BITS = 7.72
-# Below these, a window has too little sound to tell anything, or too few different samples.
-LEAST_PEAK, LEAST_BITS = 328, 3.0
+# Below these, a window has too little sound to tell anything, or too few different samples; and one
+# that is silent for so many bytes has a step in every other reading, which can be predicted.
+LEAST_PEAK, LEAST_BITS, SILENT_BYTES = 328, 3.0, 40
 # All windows are looked at in the beginning, and later one of these, to save time.
 FIRST_WINDOWS, EACH = 60, 10
 ORDER = 8
@@ -75,7 +76,8 @@ class Coding:
         read = _readings(window)
         agreed = law.name if law else "PCM16"
         bits = _bits(window)
-        if np.abs(read[agreed].astype(np.int32)).max() < LEAST_PEAK or bits < LEAST_BITS:
+        soft = np.abs(read[agreed].astype(np.int32)).max() < LEAST_PEAK
+        if soft or bits < LEAST_BITS or _longest_run(window) >= SILENT_BYTES:
             return ""
         self._loud += 1
         if self._loud > FIRST_WINDOWS and self._loud % EACH and not self._found:
@@ -121,6 +123,12 @@ def _bits(data: bytes) -> float:
     """Return the entropy of a byte."""
     share = np.bincount(np.frombuffer(data, np.uint8), minlength=256) / len(data)
     return float(-(share[share > 0] @ np.log2(share[share > 0])))
+
+
+def _longest_run(data: bytes) -> int:
+    """Return how many bytes in a row are alike."""
+    changes = np.flatnonzero(np.diff(np.frombuffer(data, np.uint8)))
+    return int(np.diff(changes, prepend=-1, append=len(data) - 1).max())
 
 
 def _is_mp3(data: bytes) -> bool:

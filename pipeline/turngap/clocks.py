@@ -107,7 +107,7 @@ async def others_first() -> None:
 
 
 class Sleepers:
-    """Who is to be woken when. It has no time of its own."""
+    """The sleepers to be woken, and when. It has no time of its own."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, asyncio.Future[None], Callable[[], None] | None]] = []

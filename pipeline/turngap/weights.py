@@ -75,7 +75,7 @@ def is_commit(revision: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How much of some weights there is.
+    """The amount that is there of some weights.
 
     Attributes:
         folder: where the files lie or will lie; None while the commit is not known.

@@ -35,7 +35,7 @@ _ON_A_CARD = ("float16", "int8", "float32")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a model is calculated, and with what."""
+    """The device on which a model is calculated, and the number format."""
 
     device: Literal["cpu", "cuda"]
     compute_type: str

@@ -5,8 +5,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from turngap.core.errors import InputError
+from turngap.core.stats import n_without_a_miss
+from turngap.load.plan import shape_of
+from turngap.scenario.library import load_scenarios, scenario_paths, shipped_library
 from turngap.setup import look
 from turngap.setup.files import Chosen, contents, write
 
@@ -63,3 +67,18 @@ def test_what_is_written_can_be_read(chosen: Chosen) -> None:
     assert tuple(said.get("header", ())) == chosen.headers
     assert said["check"]["budget"] == {"gap": 800}
     compile(files["tests/test_turn_gap.py"], "test_turn_gap.py", "exec")
+
+
+def test_as_many_rounds_as_a_pass_takes_fit_into_the_minutes() -> None:
+    paths = scenario_paths(shipped_library(), ["quick-questions"])
+    (shape,) = map(shape_of, load_scenarios(paths))
+    file = tomllib.loads(contents(Chosen("embedded"))["turngap.toml"])["check"]
+    assert file["rounds"] >= n_without_a_miss(file["target"])
+    assert shape.length_s * file["rounds"] < 60 * file["max-minutes"]
+    root, read = Path(__file__).parents[2], YAML(typ="safe").load
+    inputs = read((root / "action.yml").read_text())["inputs"]
+    rounds, minutes = (float(inputs[name]["default"]) for name in ("rounds", "max-minutes"))
+    assert 2 * rounds >= n_without_a_miss(0.9)
+    assert 4 * shape.length_s * rounds < 60 * minutes
+    (job,) = read((root / "docs/github-actions.yml").read_text())["jobs"].values()
+    assert minutes < job["timeout-minutes"]

@@ -61,7 +61,7 @@ class HangUpError(Exception):
 
 
 class Refusal(NamedTuple):
-    """Why a request is not served: WebSocket close code, and words."""
+    """A reason not to serve a request: WebSocket close code, and words."""
 
     code: int
     kind: str

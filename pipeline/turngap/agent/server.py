@@ -52,7 +52,7 @@ SWITCH_S = 0.0005
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """Where to listen, who may connect, and what they may do."""
+    """The address to listen at, who may connect, and what they may do."""
 
     host: str = "127.0.0.1"
     port: int = 7860

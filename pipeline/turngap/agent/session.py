@@ -258,7 +258,7 @@ def _price(spec: BackendSpec) -> tuple[float, float] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What one session consists of; `guesses` is None without speculation."""
+    """The parts of one session; `guesses` is None without speculation."""
 
     taking: TurnTaking
     stt: FrameProcessor

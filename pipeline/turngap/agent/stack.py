@@ -56,7 +56,7 @@ class AudioSettings(_Strict):
 
 
 class TextSettings(_Strict):
-    """How the LLM's tokens are gathered before the TTS gets them.
+    """The gathering of the LLM's tokens before the TTS gets them.
 
     `sentence` is pipecat's default and waits for the first character of the next sentence. `clause`
     hands over the first few words at once and whole clauses after. `adaptive` hands over as few
@@ -69,7 +69,7 @@ class TextSettings(_Strict):
 
 
 class WarmSettings(_Strict):
-    """What is done while nothing is asked for yet.
+    """Work that is done before anything is asked for.
 
     `prefix` has the LLM read the conversation so far when the session begins and when the person
     starts to speak (one token is asked for, and paid for). `voice` has the TTS speak unheard when
@@ -85,7 +85,7 @@ TOOLS: tuple[ToolName, ...] = get_args(ToolName)
 
 
 class ToolSettings(_Strict):
-    """Which of `turngap.agent.tools` the LLM may call; `use = "all"` is every one.
+    """The tools of `turngap.agent.tools` that the LLM may call; `use = "all"` is every one.
 
     `delay_ms` is added to each call: what lies between an agent and its tools.
     """
@@ -102,7 +102,7 @@ class ToolSettings(_Strict):
 
 
 class PipelineSettings(_Strict):
-    """How the pipeline is put together.
+    """The settings of the pipeline.
 
     `vad_first` puts the VAD before the STT, so that engines see its verdicts in step with the
     audio; off, it sits in the user aggregator, where pipecat's examples have it. `keep_heard`
@@ -307,7 +307,7 @@ def held_out_of(
 
 
 class Chosen(_Strict):
-    """What only a running agent knows of its models.
+    """Models as only a running agent knows them.
 
     Which it found, what is known of them, and whether its LLM knows but the library's talk.
     """

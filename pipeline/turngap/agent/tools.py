@@ -41,7 +41,7 @@ class WeatherArguments(_Arguments):
 
 
 class OrderArguments(_Arguments):
-    """Where an order is, and its confirmation number."""
+    """An order's whereabouts and confirmation number."""
 
     number: Annotated[str, Field(description="The order's number, digits only.")]
 

@@ -25,7 +25,7 @@ Count = Callable[[str, float], None]
 
 
 class Answers(Protocol):
-    """What `PrefixWarmer` needs of an LLM; pipecat's `LLMService` has it."""
+    """The methods that `PrefixWarmer` needs of an LLM; pipecat's `LLMService` has it."""
 
     async def run_inference(
         self, context: LLMContext, max_tokens: int | None = None

@@ -48,7 +48,7 @@ Late = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long an engine may take, ms.
+    """The longest times that an engine may take, ms.
 
     Attributes:
         first_ms, next_ms: to its first result, and from one result to the next.

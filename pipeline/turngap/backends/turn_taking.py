@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Floor:
-    """Whether the agent may be heard: turn-taking withholds its voice, the output waits for it.
+    """Permission for the agent to be heard: the output waits for it.
 
     What is withheld is not lost: given back, the agent speaks on where it fell silent.
     """
@@ -41,7 +41,7 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Why a turn was taken for over.
+    """The reason why a turn was taken for over.
 
     Attributes:
         at_ns: when that was decided, on the clock that the engine was created with.
@@ -56,7 +56,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class TurnTaking:
-    """What a `turn` engine creates: when the user is speaking, and when the turn is over.
+    """An engine of the kind `turn`: it says when the user is speaking, and when the turn is over.
 
     Attributes:
         vad: pipecat's; None where `ears` stand in its place.

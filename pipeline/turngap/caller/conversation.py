@@ -69,7 +69,7 @@ class TurnCue(Cue):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long the caller waits for what.
+    """The times that the caller waits.
 
     Attributes:
         no_reply_ms: time after the user's end until the turn counts as unanswered. A turn

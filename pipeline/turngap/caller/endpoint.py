@@ -46,7 +46,7 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where an agent listens, and how it is spoken to.
+    """An agent's address, and the way to speak to it.
 
     Attributes:
         url: a `ws://` or `wss://` URL, or `POST http://HOST/start JSON`, whose answer has one for

@@ -47,7 +47,7 @@ class Socket(PromptSends, ClientConnection):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a WebSocket is opened with.
+    """The request that opens a WebSocket.
 
     Attributes:
         shown: the URL as messages name it, without the secrets that are in `url`.

@@ -110,7 +110,7 @@ class ReplyDone:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What the agent heard, as its final transcript."""
+    """The final transcript of what the agent heard."""
 
     text: str
 

@@ -40,7 +40,7 @@ _TARGETS = "0.9 takes 36 calls without a miss, 0.95 takes 72, 0.99 takes 368"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckPlan(PlayPlan):
-    """What to compare, and for how long.
+    """A plan of what to compare, and for how long.
 
     With a reference at hand each round plays the scenarios twice on both sides, in the order
     A B B A.

@@ -28,7 +28,7 @@ CUT_INS = "cut-ins"
 
 @dataclass(frozen=True, slots=True)
 class MetricVerdict:
-    """What is known of one metric's change, candidate less reference (for the hit rate: the loss).
+    """The change of one metric, candidate less reference (for the hit rate: the loss).
 
     Attributes:
         difference: for p50 the shift of the typical turn (Huber's location of the paired
@@ -62,7 +62,7 @@ class MetricVerdict:
 
 @dataclass(frozen=True, slots=True)
 class StageShift:
-    """How a stage moved.
+    """The change of a stage.
 
     Attributes:
         shift_ms: of the typical turn.
@@ -136,7 +136,7 @@ class SideRecord(Stored):
 
 
 class BaselineUse(Stored):
-    """How far a stored baseline went.
+    """The use that was made of a stored baseline.
 
     Attributes:
         unmatched: turns of the candidate that it has no twin for (other rounds or phases).
@@ -151,7 +151,7 @@ class BaselineUse(Stored):
 
 
 class SaveRecord(Stored):
-    """What became of `--save`: the file as it was named, and why it was not written."""
+    """The outcome of `--save`: the file as it was named, and why it was not written."""
 
     file: str
     done: bool

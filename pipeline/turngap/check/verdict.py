@@ -22,7 +22,6 @@ from turngap.check.failures import (
     failures_of,
 )
 from turngap.check.record import CUT_INS, HIT_RATE, MetricVerdict, StageShift, Verdict
-from turngap.check.stages import stage_shifts
 from turngap.core.budget import SILENT
 from turngap.core.clusters import CALLS_DOUBT, Clusters
 from turngap.core.distributions import normal_quantile
@@ -46,6 +45,8 @@ from turngap.core.paired import (
 from turngap.core.starvation import Starvation, starvation_of
 from turngap.core.stats import MISSED, bounding_ranks, n_needed, n_without_a_miss
 
+# Over all stages together. More than the verdict itself is allowed, since it only explains one.
+STAGE_ALPHA = 0.05
 # Of the width that is left, `turns_needed` lets the estimate take this much (80 % of cases).
 _LUCK = 1 + normal_quantile(0.8) / normal_quantile(1 - MISSED)
 
@@ -108,7 +109,7 @@ def judge(
     return Judgement(
         verdict=_overall(metrics),
         metrics=metrics,
-        stages=stage_shifts([p for p in usable if not p.starved], limits, swaps.of(timely)),
+        stages=_stage_shifts([p for p in usable if not p.starved], limits, swaps.of(timely)),
         n=len(pairs),
         left_out=len(pairs) - len(usable),
         starvation=starvation_of(pairs, every),
@@ -307,3 +308,39 @@ def _overall(metrics: Sequence[MetricVerdict]) -> Verdict:
     if "regressed" in verdicts:
         return "regressed"
     return "undecided" if "undecided" in verdicts else "pass"
+
+
+def _stage_shifts(
+    pairs: Sequence[Pair], limits: Limits, swaps: Exchanges
+) -> tuple[StageShift, ...]:
+    """Compute each stage's shift, and by Holm over the stages whether it grew."""
+    names = dict.fromkeys(name for p in pairs for name in p.reference.stages)
+    shifts = [s for s in (_stage_shift(name, pairs, limits, swaps) for name in names) if s]
+    grown: set[str] = set()
+    for rank, stage in enumerate(sorted(shifts, key=lambda s: s.p_value)):
+        if stage.p_value > STAGE_ALPHA / (len(shifts) - rank):
+            break
+        grown.add(stage.name)
+    return tuple(replace(s, moved=s.name in grown) for s in shifts)
+
+
+def _stage_shift(
+    name: str, pairs: Sequence[Pair], limits: Limits, swaps: Exchanges
+) -> StageShift | None:
+    known = np.array([name in p.reference.stages and name in p.candidate.stages for p in pairs])
+    both = [p for p, has in zip(pairs, known, strict=True) if has]
+    if len(both) < n_needed(0.5):
+        return None
+    moved = np.array([p.candidate.stages[name] - p.reference.stages[name] for p in both])
+    swaps = swaps.of(known)
+    bulk = swaps.p_value(typical(limits.p50_ms, TOLERANCE_MS)(moved))
+    far = swaps.p_value(tail(limits.p95_ms)(moved))
+    long = limits.p95_ms / 2
+    return StageShift(
+        name=name,
+        n=len(both),
+        shift_ms=shift(moved, limits.p50_ms),
+        slowed=int(np.sum(moved > long)) - int(np.sum(moved < -long)),
+        p_value=min(1.0, 2 * min(bulk, far)),
+        moved=False,
+    )

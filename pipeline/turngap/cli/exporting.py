@@ -34,7 +34,7 @@ Junit = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Exports:
-    """What can be written of something stored; None where there is no such thing of it."""
+    """The forms in which something stored can be written; None where there is none."""
 
     table: "Callable[[], Table] | None" = None
     junit: Callable[[], bytes] | None = None

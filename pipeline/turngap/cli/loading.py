@@ -277,7 +277,7 @@ LONGER_S = 60.0
 
 
 class Promise:
-    """How long somebody was told that a load test takes; says so where it takes longer."""
+    """The announced length of a load test; says so where it takes longer."""
 
     def __init__(self, seconds: float) -> None:
         self._said_s = seconds

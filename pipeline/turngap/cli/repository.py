@@ -108,7 +108,7 @@ class FromTheFile:
         return self._source(name) in ("COMMANDLINE", "ENVIRONMENT")
 
     def _source(self, name: str) -> str:
-        """Where a value came from, by name: typer may bring a click of its own."""
+        """Return by name where a value came from: typer may bring a click of its own."""
         return str(getattr(self._ctx.get_parameter_source(name), "name", ""))
 
 

@@ -78,7 +78,7 @@ class LogRatio:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Where one backend overtakes another.
+    """The point at which one backend overtakes another.
 
     Attributes:
         turns: the shortest task at which it costs less, by what was measured; None: at none of

@@ -38,7 +38,7 @@ MAX_BACKENDS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparePlan(PlayPlan):
-    """What to compare, over which recordings.
+    """A plan of what to compare, over which recordings.
 
     Attributes:
         choice: the agent that all of them answer for.

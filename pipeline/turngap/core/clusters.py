@@ -44,7 +44,7 @@ NO_INTERVAL = f"no interval: fewer than {FEWEST} recorded turns, or plays of the
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """What turns share: two ways in which they are linked, which cross each other.
+    """The groups that turns share: two ways in which they are linked, which cross each other.
 
     Attributes:
         kinds: of each way, the number of each turn's cluster, counted from 0.

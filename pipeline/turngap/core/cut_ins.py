@@ -99,7 +99,7 @@ NO_ENDPOINTS = "the agent does not say when it takes a turn to be over"
 
 @dataclass(frozen=True, slots=True)
 class EarlyTurns:
-    """How many turns the agent took to be over too early.
+    """The number of turns that the agent took to be over too early.
 
     Attributes:
         heard: turns that it was heard in before the person's end, of all turns.

@@ -9,7 +9,7 @@ from turngap.core.secrets import text_without_secrets
 
 
 class ExitCode(IntEnum):
-    """What a command's exit status means. Stable: CI scripts rely on it."""
+    """The meanings of a command's exit status. Stable: CI scripts rely on it."""
 
     PASS = 0
     OVER_BUDGET = 1

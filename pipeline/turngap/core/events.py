@@ -144,7 +144,7 @@ class EndpointTold:
 
 @dataclass(frozen=True, slots=True)
 class UserTranscript:
-    """What the agent says it heard, final."""
+    """The agent's final word on what it heard."""
 
     at_ns: int
     text: str

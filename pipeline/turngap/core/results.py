@@ -42,7 +42,7 @@ class MarkRecord:
 
 
 class PacingRecord(Stored):
-    """How late the caller itself was between the user's start and the agent's onset.
+    """The caller's own lateness between the user's start and the agent's onset.
 
     `late_ms_*`: its packets, against their schedule. `loop_lag_ms_max`: its event loop, which
     stamps what arrives. A turn is starved when either exceeds the run's `starved_ms`.
@@ -61,7 +61,7 @@ class PacingRecord(Stored):
 
 
 class AudioRecord(Stored):
-    """Where the turn lies in its stereo file (left user, right agent), ms from the file's start.
+    """The place of a turn in its stereo file (left user, right agent), ms from the file's start.
 
     `label_error_ms`: how far off the person's end may be, and with it the gap; None: nobody said.
     """
@@ -104,7 +104,7 @@ class HoleRecord(Stored):
 
 
 class AnswerRecord(Stored):
-    """Whether the turn was answered rightly, judged on what was heard and on what was called.
+    """A verdict on a turn's answer, judged on what was heard and on what was called.
 
     `failed` says what of the expectation was not met, of a wrong one; `why` is the reason why none
     was judged. `source` says whose words `heard` are: the agent's own, or a recogniser's.
@@ -123,7 +123,7 @@ class AnswerRecord(Stored):
 
 
 class JudgedWith(Stored):
-    """What a run was judged with after it was played.
+    """The recogniser with which a run was judged after it was played.
 
     `closed_domain`: a recogniser that hears nothing but sentences that it was given, whatever is
     said. `prompt`: what a judge model was told.
@@ -338,7 +338,7 @@ class MachineRecord(Stored):
 
 
 class HeldOutRecord(Stored):
-    """How often a model was right on dialogues that were held out when it was made.
+    """The share of right answers of a model on dialogues that were held out when it was made.
 
     It comes with the model and was not measured in the run. `right` is of all turns of `dialogues`
     dialogues in writing; its interval allows for turns of one dialogue being alike.

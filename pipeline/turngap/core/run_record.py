@@ -26,7 +26,7 @@ SIMULATED_LLM = "simulated LLM"
 
 
 class PlanRecord(Stored):
-    """How a replay was asked for, without its secrets, so that it can be continued.
+    """The request for a replay, without its secrets, so that it can be continued.
 
     `backends` and `sets` are the agent's overrides, `dialect`, `headers` and `subprotocols` are how
     a URL is spoken to. `files` are the scenarios, in the order of play.

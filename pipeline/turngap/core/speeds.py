@@ -47,7 +47,7 @@ class Request:
 
 
 class VoiceSpeed:
-    """What a TTS takes for so much speech: a part a request, and a part a millisecond of speech."""
+    """The time that a TTS takes: a part a request, and a part a millisecond of speech."""
 
     def __init__(self) -> None:
         self._requests: deque[Request] = deque(maxlen=_REQUESTS)
@@ -115,7 +115,7 @@ def _line(points: list[tuple[float, float]]) -> tuple[float, float]:
 
 
 class TextSpeed:
-    """How fast the LLM's text comes.
+    """The speed at which the LLM's text comes.
 
     Attributes:
         char_ms: between two characters on the average, of late or in this reply, whichever is

@@ -34,7 +34,7 @@ def reading_of(turn: Turn) -> Reading:
 
 @dataclass(frozen=True, slots=True)
 class Starvation:
-    """How often the caller was starved, and beside whom it was late.
+    """The number of turns in which the caller was starved, and beside whom it was late.
 
     Attributes:
         pairs: pairs in which it was starved, on either side, of `of`.

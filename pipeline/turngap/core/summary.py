@@ -145,7 +145,7 @@ def other_verdicts(turns: Sequence[Turn], by: Literal["transcribed", "judged"]) 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What was heard of an agent beside its gaps.
+    """Figures of what was heard of an agent beside its gaps.
 
     Attributes:
         first_answer_ms_p50: to the first word that is no hold phrase, over turns with a reply.

@@ -75,7 +75,7 @@ _BEGUN = _Markers(*_OPENS, *_CLOSES, _FINAL)
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What more of a reply may be spoken, and what of it was thought."""
+    """The rest of a reply that may be spoken, and what of it was thought."""
 
     spoken: str
     thought: str

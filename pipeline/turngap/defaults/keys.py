@@ -18,7 +18,7 @@ Texts = Annotated[list[Text], BeforeValidator(_listed)]
 
 
 class Shared(BaseModel):
-    """What several commands take; it stands at the top of the file. None: not said."""
+    """Keys that several commands take; they stand at the top of the file. None: not said."""
 
     model_config = ConfigDict(
         extra="forbid",

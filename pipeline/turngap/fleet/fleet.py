@@ -91,7 +91,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much, and for how long.
+    """The load of a fleet, and for how long.
 
     Attributes:
         calls: calls at once, in the mean, if the LLM took as long as it takes when idle.
@@ -105,7 +105,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the turns that began in the measured time.
+    """The outcome of the turns that began in the measured time.
 
     Attributes:
         gap_ms: turn gap of each that was answered, in the order of the answers.

@@ -22,7 +22,7 @@ MOST_UNATTRIBUTED_MS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTurns:
-    """What of a run can be drawn from.
+    """Turns of a run that can be drawn from.
 
     Attributes:
         samples: one for each usable turn.

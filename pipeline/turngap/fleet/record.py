@@ -61,7 +61,7 @@ class LoadFigures:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What a fleet holds.
+    """The number of calls that a fleet holds.
 
     Attributes:
         held: the most calls at which the interval lies above the target; None: not even one.
@@ -124,7 +124,7 @@ class PoolRecord(Stored):
 
 
 class WorkloadRecord(Stored):
-    """Who calls. `runs`: what the turns were measured in, none where flags describe them.
+    """The callers. `runs`: what the turns were measured in, none where flags describe them.
 
     `left_out`: measured turns that could not be used, by reason. `mean`: the samples' means.
     """

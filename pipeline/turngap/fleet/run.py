@@ -155,7 +155,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class SimulationPlan:
-    """What to simulate.
+    """A plan of what to simulate.
 
     Attributes:
         loads: calls at once, one load after another; empty: search for what the fleet holds.

@@ -58,7 +58,7 @@ class TurnSample:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Who calls.
+    """The callers of a fleet.
 
     Attributes:
         samples: measured turns, drawn with equal chance.

@@ -62,7 +62,7 @@ _LEVEL = 0.25
 
 @dataclass(frozen=True, slots=True)
 class RunLevel:
-    """How slow a run was, as the gap of a typical turn; `ms` is None where too few are shared."""
+    """The gap of a run's typical turn; `ms` is None where too few are shared."""
 
     ms: float | None
     uneven: bool = False

@@ -18,7 +18,7 @@ POLICIES: tuple[PolicyName, ...] = ("continuous", "static", "immediate")
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How an engine forms its batch.
+    """A rule by which an engine forms its batch.
 
     `continuous` admits a request at the next step that has room for it (Orca, OSDI 2022; vLLM).
     `static` waits until the batch is full and runs it to its last reply. `immediate` takes the
@@ -101,7 +101,7 @@ FOREVER_PS = 1 << 80
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step did: `sequences` decoded, and `prefill` prompt tokens were computed."""
+    """The work of one step: `sequences` decoded, and `prefill` prompt tokens were computed."""
 
     start_ps: int
     end_ps: int

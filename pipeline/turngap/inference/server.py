@@ -11,7 +11,7 @@ from turngap.inference.model import Model
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """How good the draft is and what it costs.
+    """The quality of the draft and its cost.
 
     Attributes:
         acceptance: probability that a proposed token is kept, given that those before it were.

@@ -123,7 +123,7 @@ BEFORE_MS = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What a recogniser made of a reply, or why it made nothing of it."""
+    """A recogniser's text of a reply, or why it made nothing of it."""
 
     text: str
     why_none: str | None = None

@@ -44,7 +44,7 @@ UNNAMED = "agent"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Keeping:
-    """Where conversations are kept.
+    """The place where conversations are kept.
 
     Attributes:
         out: the folder of runs; None keeps them only as long as they can be downloaded.

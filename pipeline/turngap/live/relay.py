@@ -49,7 +49,7 @@ class PageSocket(Protocol):
 
 @dataclass(slots=True)
 class Playback:
-    """How far the page has played what it was sent, in the agent's samples.
+    """The page's progress in what it was sent, in the agent's samples.
 
     Attributes:
         sent: how many samples went to the page.
@@ -100,7 +100,7 @@ class Playback:
 
 @dataclass(slots=True)
 class Delays:
-    """How long the relay itself keeps audio, ns: on its way to the agent, and to the page."""
+    """The times that the relay itself keeps audio, ns: to the agent, and to the page."""
 
     to_agent: deque[int] = field(default_factory=lambda: deque[int](maxlen=MOST_DELAYS))
     to_page: deque[int] = field(default_factory=lambda: deque[int](maxlen=MOST_DELAYS))

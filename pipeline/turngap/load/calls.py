@@ -28,7 +28,7 @@ def counted_ns(late_ns: tuple[int, ...]) -> Counter[int]:
 
 @dataclass(frozen=True, slots=True)
 class CallerLate:
-    """How late the packets of a turn that counts were, from the person's start to the onset.
+    """The lateness of the packets of a turn that counts, from the person's start to the onset.
 
     Attributes:
         packets: how many were late by how much, in steps of `PRECISION_MS`.
@@ -143,7 +143,7 @@ async def play_calls(
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a step brought.
+    """The results of a step.
 
     Attributes:
         turns: counted or not.

@@ -37,7 +37,7 @@ LEAST_PART = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What one probe brought.
+    """The results of one probe.
 
     Attributes:
         turns: those that count, missed ones included.

@@ -28,7 +28,7 @@ def levels(lowest: int, highest: int) -> list[int]:
 
 
 class Exploration:
-    """What is known of each level, by its number among all levels.
+    """The knowledge of each level, by its number among all levels.
 
     Args:
         levels: in their order.

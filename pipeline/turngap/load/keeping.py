@@ -38,7 +38,7 @@ Phase = Literal["calibration", "start", "warm-up", "measured", "cool-down"]
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """How far a load test has come.
+    """The progress of a load test.
 
     Attributes:
         step: counted from 1; 0 before the first.

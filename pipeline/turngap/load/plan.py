@@ -55,7 +55,7 @@ REHEARSED_S = 40.0
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long this agent takes from each person's end until the next recording, or the call's end.
+    """The times from each person's end until the next recording, or the call's end.
 
     It is measured in calls alone, before any schedule is made: nothing that happens under load
     changes it.
@@ -119,7 +119,7 @@ def warm_up_of(shapes: Sequence[Shape], mode: Mode) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadPlan(PlayPlan):
-    """What is played against which agent, and how it is shared among callers.
+    """A plan of what is played against which agent, and how it is shared among callers.
 
     Attributes:
         agent: the agent that is measured.

@@ -23,7 +23,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long things take, to say beforehand how long the search will.
+    """The lengths of things, to say beforehand how long the search will.
 
     Attributes:
         turn_s: from one turn of a session to its next.
@@ -44,7 +44,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class ToCome:
-    """What a search still takes, at least and at most, whichever level turns out to hold."""
+    """The rest of a search, at least and at most, whichever level turns out to hold."""
 
     turns: tuple[int, int]
     seconds: tuple[float, float]

@@ -22,7 +22,7 @@ from turngap.scenario.library import LoadedScenario
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """What calls alone showed.
+    """The figures of calls that were made alone.
 
     Attributes:
         dialect, rate: of the line; the rate of the person's audio, Hz.

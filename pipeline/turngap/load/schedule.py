@@ -41,7 +41,7 @@ COOL_DOWN_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a conversation is expected to look like, from its recordings and expected replies.
+    """The expected course of a conversation, from its recordings and expected replies.
 
     Attributes:
         scenario: its name.
@@ -85,7 +85,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Which part of a step is measured; what lies before and after it is left out.
+    """The part of a step that is measured; what lies before and after it is left out.
 
     Attributes:
         warm_up_s: from the beginning of the step.

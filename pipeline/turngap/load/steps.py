@@ -145,7 +145,7 @@ class Callers:
 
 
 class _Untold:
-    """Which turns that count a caller has not told yet."""
+    """The turns that count and that a caller has not reported yet."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self._calls = {call.number: call for call in calls}

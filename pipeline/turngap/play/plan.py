@@ -37,7 +37,7 @@ LONGEST_WAIT_MS = 60_000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayPlan:
-    """What every command that plays has in common.
+    """The plan that every command that plays has in common.
 
     Attributes:
         rounds: how often each agent takes every scenario.

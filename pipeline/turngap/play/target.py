@@ -100,7 +100,7 @@ class AgentChoice:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where an agent at a URL is, and how it is spoken to."""
+        """Return where an agent at a URL is, and how it is spoken to."""
         return Endpoint(self.agent, self.dialect, self.headers)
 
     @property
@@ -254,7 +254,7 @@ class Target:
         waits: Callable[[str], None] = lambda what: None,
         max_sessions: int | None = None,
     ) -> AsyncIterator[Endpoint]:
-        """Where the agent is; what has to be started for it runs for as long as this lasts.
+        """Return where the agent is; what has to be started for it runs for as long as this lasts.
 
         `told` gets what a stack's process chose at its start; `waits` gets what a command is waited
         for; `max_sessions` are the calls at once that one of ours is to take.

@@ -95,7 +95,7 @@ def _failure(verdict: CheckVerdict, lines: Sequence[str], where: str = "") -> Ex
 def _slower(
     turns: Sequence[Turn], reference: Mapping[TurnKey, float | None], verdict: CheckVerdict
 ) -> list[str]:
-    """Where there is a regression: the waterfalls of the turns that lost most to their pair."""
+    """Draw the turns that lost most to their pair, where there is a regression."""
     if verdict != "regressed":
         return []
     lost: list[tuple[float, Turn]] = []

@@ -40,7 +40,7 @@ _IN_PYTHON = {
 
 
 class Turngap:
-    """What a test gets: methods that play in real time and return when they have measured.
+    """The fixture of a test: methods that play in real time and return when they have measured.
 
     Attributes:
         runs: the replays of this test so far, in order.

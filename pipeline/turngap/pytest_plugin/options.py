@@ -19,7 +19,7 @@ DEFAULTS: dict[str, Any] = {"agent": "embedded", "calibration": 8, "starved_ms":
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked for on the command line, or else in the ini file; None: in neither.
+    """Options of the command line, or else in the ini file; None: in neither.
 
     Attributes:
         out: where runs are kept; None: in pytest's temporary folder, which it clears by and by.

@@ -173,7 +173,7 @@ def spread(places: Sequence[float], bottom: float) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What part of time is drawn, in multiples of the budget, so that its rule never moves."""
+    """The part of time that is drawn, in multiples of the budget, so that its rule never moves."""
 
     low: float
     high: float

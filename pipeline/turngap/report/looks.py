@@ -38,7 +38,7 @@ OUTCOME_STYLES: dict[Outcome, Style] = {
 
 @dataclass(frozen=True, slots=True)
 class StageLook:
-    """How a stage is drawn and explained.
+    """The look of a stage, and its explanation.
 
     `pattern` is a character that no other stage has: bars are readable in black and white.
     """

@@ -32,7 +32,7 @@ STOPPED = "unbroken: it stopped for a backchannel"
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """What the person heard in a turn, and whether they heard its last reply to the end."""
+    """The text that the person heard in a turn, and whether its last reply was whole."""
 
     text: str
     whole: bool
@@ -40,7 +40,7 @@ class Hearing:
 
 @dataclass(frozen=True, slots=True)
 class _Findings:
-    """What speaks against an answer: `missing` from it, `wrong` in it, or `unknown`."""
+    """Findings against an answer: `missing` from it, `wrong` in it, or `unknown`."""
 
     missing: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ class Called(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CallFindings:
-    """How an expectation was not met: calls that are missing, and calls that are unwanted."""
+    """Failures of an expectation: calls that are missing, and calls that are unwanted."""
 
     missing: tuple[str, ...]
     unwanted: tuple[str, ...]

@@ -20,7 +20,7 @@ NEAR = 0.65
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What a closed-domain agent knows.
+    """The knowledge of a closed-domain agent.
 
     Attributes:
         topics: what the person may ask for, as it follows "I can help with", each with a sentence

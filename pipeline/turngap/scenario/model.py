@@ -67,7 +67,7 @@ class Pause(Span):
 
 
 class ReplyExpectation(_Strict):
-    """What the reply must hold to be right; `turngap.scenario.phrases` says how text is compared.
+    """The words that the reply must hold; `turngap.scenario.phrases` says how text is compared.
 
     With `unbroken` it must also not stop for a backchannel, even if it begins again.
     """
@@ -120,7 +120,7 @@ class Call(_Strict):
 
 
 class ToolsExpectation(_Strict):
-    """Which tools the agent must call for a turn, and which it must not.
+    """The tools that the agent must call for a turn, and those that it must not.
 
     `all_of`: each is called with at least these arguments; with `in_order` one after the other,
     whatever is called between them. `none`: no tool at all is called.
@@ -151,7 +151,7 @@ class ToolsExpectation(_Strict):
 
 
 class Expectation(_Strict):
-    """What a turn is checked against."""
+    """The expectation that a turn is checked against."""
 
     reply: ReplyExpectation | None = None
     tools: ToolsExpectation | None = None
@@ -159,7 +159,7 @@ class Expectation(_Strict):
 
 
 class When(_Strict):
-    """When the user begins to speak; exactly one of the three.
+    """The moment at which the user begins to speak; exactly one of the three.
 
     `after_reply_ms`: this long after the reply to the turn before has ended. `barge_in_ms`: this
     long after that reply began, while it still plays. `at_ms`: this long after the user's own turn

@@ -89,7 +89,7 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class FoundSpeech:
-    """Where the speech of a recording lies.
+    """The place of speech in a recording.
 
     Attributes:
         bounds: first and last sample of the speech; each error covers the truth about nine times in

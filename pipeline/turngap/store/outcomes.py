@@ -17,7 +17,7 @@ from turngap.store.folders import RUN_HINT, TURNS_FILE
 
 
 class TurnOutcome(BaseModel):
-    """What became of a turn; the fields are those of a `Turn`."""
+    """The outcome of a turn; the fields are those of a `Turn`."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 

@@ -135,7 +135,7 @@ def _env(name: str) -> str:
 
 
 class Telemetry:
-    """Where conversations are traced; without a destination nothing is sent, and nothing costs.
+    """The destination of traces; without a destination nothing is sent, and nothing costs.
 
     Make it with `telemetry_to`. It is used by one thread.
 

@@ -20,7 +20,7 @@ class Truth:
 
 
 class Account:
-    """What an agent did and was told.
+    """An account of what an agent did and was told.
 
     With a `file`, each truth is also a JSON line of it. A reply's truth is written once the whole
     reply has been sent, and before the agent says that it is done: no gap is being measured then.

@@ -49,7 +49,7 @@ IDLE_MS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the agent does after one utterance of the user.
+    """The agent's actions after one utterance of the user.
 
     Attributes:
         delay_ms: from the user's last audible sample to the first sample sent. Must exceed the

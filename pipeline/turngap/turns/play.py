@@ -38,7 +38,7 @@ _EXAMPLE = "for example: --vary turn.certainty=0.5,0.7,0.9"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnsPlan(PlayPlan):
-    """Which agent to play, over which recordings.
+    """A plan of which agent to play, over which recordings.
 
     Attributes:
         setting: what to vary, `table.key` of the stack, e.g. `turn.certainty`; None: nothing.

@@ -40,7 +40,7 @@ class PointRecord(Stored):
 
 
 class Reading(Stored):
-    """Where a curve lies at one share of cut-ins, or at one gap; `value` is None with the reason.
+    """The place of a curve at one share of cut-ins, or at one gap; `value` is None with the reason.
 
     `low` and `high` bound it with 95 % confidence, as the intervals of the points do. An end is
     None where they do not reach there, or there are too few recorded turns.

@@ -26,7 +26,7 @@ def be(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What piece `piece` (counted from 0) of the work told."""
+    """The results of piece `piece` (counted from 0) of the work."""
 
     piece: int
     said: Any

@@ -28,7 +28,7 @@ def connection_headers(*, keep_alive: bool) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """How a server is asked, and what to correct if it does not answer.
+    """The way to ask a server, and what to correct if it does not answer.
 
     Attributes:
         key_env: environment variable that holds its key.

@@ -40,7 +40,7 @@ _SAYS_ALL: dict[str, Incoming] = {
 
 
 class DeepgramSettings(DialectSettings):
-    """What the agent is made of. Values with commas stand in quotes."""
+    """The parts of the agent. Values with commas stand in quotes."""
 
     agent: str = ""
     "Identifier of an agent that is configured at Deepgram; the other settings are then not sent."

@@ -30,7 +30,7 @@ _KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How audio is written: `pcm` is PCM16 little-endian, `pcmu` µ-law and `pcma` A-law."""
+    """A way to write audio: `pcm` is PCM16 little-endian, `pcmu` µ-law and `pcma` A-law."""
 
     kind: Kind
     rate: int
@@ -69,7 +69,7 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class ToldFormat:
-    """What an OpenAI server tells of how audio is coded; None is what it does not tell.
+    """The audio format that an OpenAI server names; None where it names none.
 
     `kind`: a `Kind`, or the server's name for what is none. `rate`: Hz.
     """

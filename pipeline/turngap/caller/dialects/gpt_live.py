@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # the library takes over a second to import, and only its typ
 
 
 class GptLiveSettings(DialectSettings):
-    """What is asked of the server; whatever is not given stays as the server has it."""
+    """The settings that are sent; whatever is not given stays as the server has it."""
 
     model: str = "gpt-live-1"
     """Model, which this protocol takes in the session and not in the URL."""

@@ -52,7 +52,7 @@ MOST_DEAD = 64
 
 
 class OpenAIRealtimeSettings(DialectSettings):
-    """What is asked of the server; whatever is not given stays as the server has it."""
+    """The settings that are sent; whatever is not given stays as the server has it."""
 
     model: str | None = None
     """Model to ask for in the session, where a server does not take it from the URL."""

@@ -29,7 +29,7 @@ class _Run:
 
 
 class PlayedItems:
-    """Where each part lies in the audio that was handed on to be played.
+    """The places of parts in the audio that was handed on to be played.
 
     Samples are counted as `Session.audio_played` counts them: from the conversation's beginning,
     dropped ones as well.

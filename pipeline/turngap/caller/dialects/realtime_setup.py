@@ -21,7 +21,7 @@ _BETA_NAMES: dict[Kind, Any] = {"pcmu": "g711_ulaw", "pcma": "g711_alaw"}
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What `session.created` or `session.updated` tells; servers may leave out any of it.
+    """The contents of `session.created` or `session.updated`; servers may leave out any of it.
 
     Attributes:
         beta: it has the flat fields of the beta.

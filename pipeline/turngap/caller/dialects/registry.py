@@ -41,7 +41,7 @@ class DialectSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """How a public service wants its API key.
+    """The way in which a public service wants its API key.
 
     Attributes:
         env: the environment variable that holds it.

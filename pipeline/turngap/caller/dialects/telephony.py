@@ -34,14 +34,14 @@ TO_NUMBER = "+15550100001"
 
 
 class PhoneSettings(DialectSettings):
-    """What an agent is told of the call when it begins."""
+    """Facts of a call that an agent gets when it begins."""
 
     parameters: dict[str, str] = Field(default_factory=dict[str, str])
     """what the call was started with, by name, as `parameters={lang="en"}`"""
 
 
 class Codec(Protocol):
-    """How samples are held in a message's bytes; `turngap.core.g711` has the telephone's."""
+    """The coding of samples in a message's bytes; `turngap.core.g711` has the telephone's."""
 
     def encode(self, pcm: Pcm) -> bytes: ...
 
@@ -154,7 +154,7 @@ class PhoneSession(PlainSession):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """How a company spells what all of them send as JSON.
+    """The names that a company gives to what all of them send as JSON.
 
     `number`: as what it sends its numbers, text or numbers.
     """

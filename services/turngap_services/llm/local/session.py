@@ -100,7 +100,7 @@ def model_of(models: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What answers, and why.
+    """The source of an answer, and why.
 
     Attributes:
         server: where and with what it is asked; None for the project's own model.

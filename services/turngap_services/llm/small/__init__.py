@@ -44,7 +44,7 @@ class SmallSettings(BackendSettings):
 
     @property
     def directory(self) -> Path:
-        """Where the model lies."""
+        """Return where the model lies."""
         return Path(__file__).parent / self.model if isinstance(self.model, str) else self.model
 
 

@@ -38,7 +38,7 @@ _LESS_MEMORY = "a smaller model (--set llm.model=DIR) or fewer llm.workers need 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """How a reply ended.
+    """The end of a reply.
 
     Attributes:
         prompt_tokens: tokens of the prompt.

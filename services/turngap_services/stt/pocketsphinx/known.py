@@ -80,7 +80,7 @@ class Heard:
 
 
 class Known(BaseModel):
-    """What was fitted (`services/training/unknown`)."""
+    """Parameters that were fitted (`services/training/unknown`)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

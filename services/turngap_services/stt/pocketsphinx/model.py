@@ -39,7 +39,7 @@ class Saying:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a decoder is made from, as the text of the files that it reads.
+    """The parts of a decoder, as the text of the files that it reads.
 
     Attributes:
         arpa: the 3-gram in ARPA format.

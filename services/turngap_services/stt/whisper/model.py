@@ -57,7 +57,7 @@ class WholeModel(WhisperModel):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What was read.
+    """The text that was read.
 
     Attributes:
         text: empty for no words.

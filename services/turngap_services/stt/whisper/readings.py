@@ -66,7 +66,7 @@ class Reading:
 
 
 class Utterance:
-    """What a person says between the VAD's start and its stop.
+    """The words of a person between the VAD's start and its stop.
 
     Args:
         settings: see `WhisperSettings`.

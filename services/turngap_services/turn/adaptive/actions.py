@@ -7,7 +7,7 @@ from turngap_services.turn.adaptive.melody import Melody
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What the ears know after a packet; instants on the clock, ns.
+    """The ears' knowledge after a packet; instants on the clock, ns.
 
     Attributes:
         until_ns: when the last sample so far sounded.

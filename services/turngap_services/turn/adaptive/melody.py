@@ -32,7 +32,7 @@ _OCTAVE = 12.0
 
 @dataclass(frozen=True, slots=True)
 class Melody:
-    """How a stretch of speech ends.
+    """The pitch and energy at the end of a stretch of speech.
 
     Attributes:
         pitch: of its last 60 ms of voice, in semitones from the median.

@@ -35,7 +35,7 @@ FEATURES = ("bias", *ENDINGS[:-1], "heard", *_SCALES, "judged", "complete")
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known in a silence.
+    """The facts that are known in a silence.
 
     Attributes:
         words: those of the turn so far.
@@ -76,7 +76,7 @@ class Evidence:
 
 
 class Pauses(BaseModel):
-    """How long people pause within a turn: log-normal between two bounds, ms."""
+    """The lengths of people's pauses within a turn: log-normal between two bounds, ms."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -120,7 +120,7 @@ class Pauses(BaseModel):
 
 
 class Over(BaseModel):
-    """What was fitted (`services/training/turn_over`)."""
+    """Parameters that were fitted (`services/training/turn_over`)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

@@ -1,4 +1,4 @@
-"""Bounds of a conversation's engines: what stalls or does not stop ends, and is named.
+"""Limits on a conversation's engines: one that stalls or does not stop is ended and named.
 
 An engine that stalls must neither silence the agent for good nor be blamed on nobody. So each has a
 bounded time to its first result and between two results. A turn says that an engine is late before

@@ -53,7 +53,7 @@ class TimedAgent:
 
     turns: Sequence[Sequence[Says]]
     rtvi: bool = False
-    greets: Says | None = None
+    greets: Says | Sequence[Says] = ()
     yields_ms: float | None = None
     left_over_ms: float = 0.0
     starts: list[int] = field(default_factory=list[int])
@@ -64,8 +64,8 @@ class TimedAgent:
         self._speaking: set[asyncio.Task[None]] = set()
         begun_ns: int | None = None
         numbers, number = count(), 0
-        if self.greets is not None:
-            self._do(self.greets, clock.now_ns())
+        for said in (self.greets,) if isinstance(self.greets, Says) else self.greets:
+            self._do(said, clock.now_ns())
         while True:
             frame = parse(await end.recv())
             if frame.WhichOneof("frame") == "message":

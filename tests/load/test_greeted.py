@@ -26,7 +26,7 @@ USUAL_MS, GROWS_MS = 500.0, 400.0
 
 def greeting(after_ms: float) -> Script:
     answers = (Reply(delay_ms=300, speech_ms=200),)
-    return Script(replies=answers, welcome_ms=800.0, welcome_after_ms=after_ms)
+    return Script(replies=answers, welcome_ms=1600.0, welcome_after_ms=after_ms)
 
 
 def first_turns(step: Step, greeted_s: float, grows_ms: float) -> list[LoadTurn]:

@@ -114,6 +114,20 @@ def test_a_reply_that_did_not_come_is_expected_to_come() -> None:
     assert silent.waits.of(OTHER) == Waits().of(OTHER)
 
 
+def test_one_call_without_a_greeting_does_not_show_that_none_will_come() -> None:
+    answers = (Reply(delay_ms=300, speech_ms=200),)
+    late = Script(replies=answers, welcome_ms=1600, welcome_after_ms=9000)
+    scripts = iter([late, replace(late, welcome_after_ms=1000)])
+    clock = LoopClock()
+
+    def opens(clock: Clock) -> AbstractAsyncContextManager[Line]:
+        return line_to(next(scripts), clock=clock)
+
+    found = in_virtual_time(rehearse(plan_of(ONE), opens, clock=clock, watch=clock))
+    assert found.greeting_ms == 5000
+    assert found.greeted_s > 1
+
+
 def test_a_rehearsal_does_not_go_on_for_ever() -> None:
     talks = Script(replies=(Reply(delay_ms=300, speech_ms=15_000),))
 

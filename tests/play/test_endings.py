@@ -1,6 +1,7 @@
 """Calls that the agent ends or loses, and greetings: what a whole run makes of them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ from timed_agents import Says, TimedAgent
 from turngap.caller.dialects.pipecat import PipecatSession
 from turngap.core.errors import AgentError
 from turngap.core.results import Turn
+from turngap.play.greetings import Greetings
 from turngap.play.plan import PlayPlan
 from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target
 from turngap.scenario.library import load_scenario, shipped_library
-from turngap.store.runs import Run
+from turngap.store.runs import Run, read_run
 from turngap.testing.memory import line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
 
@@ -91,21 +93,49 @@ def test_an_agent_of_which_nothing_was_heard_ends_the_run(tmp_path: Path) -> Non
     assert failure is not None
 
 
-@pytest.mark.parametrize("first_ms", [1300, 3400, 4500, 5400])
+@pytest.mark.parametrize("first_ms", [1300, 3400, 4500, 6000, 7500, 9000, 10_000, 10_400])
 def test_a_late_greeting_spoils_no_later_call(first_ms: float, tmp_path: Path) -> None:
-    calls = [TimedAgent([ANSWER], greets=Says(ms, 1200)) for ms in (first_ms, 1300, 1300)]
+    calls = [TimedAgent([ANSWER], greets=Says(ms, 1600)) for ms in (first_ms, 1300, 1300)]
     run, _ = play(calls, tmp_path)
     assert outcomes(run.turns[3:]) == "aaaaaa"
     assert {round(t.gap_ms or 0) for t in run.turns[3:]} == {500}
     greetings = [t.greeting_ms for t in run.turns if t.greeting_ms is not None]
-    if first_ms <= 5000:
+    if first_ms <= 7500:
         assert outcomes(run.turns) == "aaaaaaaaa"
         assert greetings == pytest.approx([first_ms, 1300, 1300], abs=100)
-    else:  # nobody can tell it from a cut-in
-        assert run.turns[0].ambiguous
+    else:  # it reads as a cut-in or as an answer
+        assert [t.ambiguous for t in run.turns] == [True, *[False] * 8]
+        assert run.summary.heard.ambiguous_turns == 1
+        assert read_run(run.path).turns[0].ambiguous
+
+
+def test_an_agent_may_greet_in_some_calls_only(tmp_path: Path) -> None:
+    silent, greets = TimedAgent([ANSWER]), TimedAgent([ANSWER], greets=Says(1200, 1600))
+    run, _ = play([silent, greets, silent], tmp_path)
+    assert outcomes(run.turns) == "a" * 9
+    assert [t.ambiguous for t in run.turns if t.turn == 1] == [True, False, True]
+    third, _ = play([silent, silent, greets, greets], tmp_path)
+    assert outcomes(third.turns[9:]) == "aaa"
+    assert third.turns[6].ambiguous
+
+
+@pytest.mark.parametrize("first", [Says(800, 600), Says(800, 2000)])
+def test_the_second_part_of_a_greeting_is_no_answer(first: Says, tmp_path: Path) -> None:
+    more = replace(first, at_ms=first.at_ms + first.ms + 2500)
+    run, _ = play([TimedAgent([ANSWER], greets=(first, more))] * 2, tmp_path)
+    if first.ms < 1500:
+        assert outcomes(run.turns) == "a" * 6
+        assert not any(t.ambiguous for t in run.turns)
+    assert all(t.ambiguous for t in run.turns if t.outcome == "cut_in")
 
 
 def test_an_agent_that_cuts_in_waits_for_no_greeting_in_each_call(tmp_path: Path) -> None:
     hasty = TimedAgent([(Says(250, 3000, from_start=True),)])
     run, _ = play([hasty] * 4, tmp_path)
-    assert [t.ambiguous for t in run.turns if t.turn == 1] == [True, False, False, False]
+    assert all(t.ambiguous for t in run.turns if t.turn == 1)
+    greetings = Greetings(None)
+    waits_ms: list[float] = []
+    for cut_in in (True, True, True, False, True, False, False):
+        waits_ms.append(greetings.wait_ms)
+        greetings.take(greeted=False, cut_in=cut_in)
+    assert waits_ms == [8000, 5000, 0, 0, 0, 5000, 0]

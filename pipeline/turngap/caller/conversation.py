@@ -23,7 +23,7 @@ from turngap.caller.stream import (
 from turngap.core.audio import Pcm
 from turngap.core.budget import NO_REPLY_MS, QUIET_MS, TurnEnd
 from turngap.core.clock import NS_PER_MS, Clock, ms_to_ns
-from turngap.core.credits import PAUSE_MS
+from turngap.core.credits import HOLD_PHRASE_MS, PAUSE_MS
 from turngap.core.errors import AgentError
 from turngap.core.events import Event, PlayoutFlushed, TurnEnded, UserBackchannel, UserSpeech
 from turngap.core.results import OffsetRecord
@@ -412,16 +412,21 @@ class Conversation:
             return since_ns + ms_to_ns(patience.no_reply_ms)
         done = listener.called_done_since(running.end_ns if running else 0)
         quiet_ns = since_ns + ms_to_ns(patience.quiet_after_done_ms if done else patience.quiet_ms)
-        if running is None or self._is_whole(running):
+        if self._is_whole(running):
             return quiet_ns
-        return max(quiet_ns, min(self._due_ns(running), since_ns + ms_to_ns(patience.hold_ms)))
+        hold_ns = since_ns + ms_to_ns(patience.hold_ms)
+        return max(quiet_ns, min(self._due_ns(running), hold_ns) if running else hold_ns)
 
     def _due_ns(self, running: _Running) -> int:
         """Return when the wait for a turn's reply runs out."""
         return running.end_ns + ms_to_ns(self._patience.no_reply_ms)
 
-    def _is_whole(self, running: _Running) -> bool:
+    def _is_whole(self, running: _Running | None) -> bool:
         """Return whether what was heard is more than a hold phrase, by its length or a word."""
+        if running is None:  # a greeting may begin with no more than "hello", too
+            first_ns, over_ns = self._tracker.first_onset_ns or 0, self._listener.silent_since_ns
+            long = over_ns - first_ns >= ms_to_ns(HOLD_PHRASE_MS)
+            return long or self._listener.called_done_since(0, whole=True)
         return (
             not self._tracker.may_go_on(running.number)
             or self._listener.called_done_since(running.end_ns, whole=True)

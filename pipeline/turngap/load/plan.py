@@ -50,7 +50,7 @@ WARM_UP_TURNS = 2
 SHORTEST_WARM_UP_S, LONGEST_DEFAULT_WARM_UP_S = 5.0, 30.0
 
 # Conversations are rehearsed as long as all together should take no longer than this.
-REHEARSED_S = 40.0
+REHEARSED_S = 45.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from turngap.load.plan import REHEARSED_S, LoadPlan, Waits, awaits_reply, rehear
 from turngap.load.schedule import SETUP_S
 from turngap.load.share import NOT_COMPARED
 from turngap.play.cues import cues_of
+from turngap.play.greetings import Greetings
 from turngap.play.plan import expected_turns_ms
-from turngap.play.run import GREETING_MS
 from turngap.scenario.library import LoadedScenario
 
 
@@ -62,6 +62,8 @@ async def rehearse(
         async with asyncio.timeout(REHEARSED_S):
             for scenario in scenarios:
                 await rehearsal.call(scenario)
+            while not rehearsal.greetings.decided:  # the first greeting may come too late
+                await rehearsal.call(scenarios[0])
     except TimeoutError:
         pass  # what was seen by then says how long its replies are
     except AgentError:
@@ -108,9 +110,9 @@ class _Rehearsal:
         clock: Clock,
         watch: Clock | None,
     ) -> None:
-        self._plan, self._asked_ms = plan, plan.greeting_ms
-        usual_ms = GREETING_MS if plan.agent.choice.is_url else 0.0
-        self._greeting_ms = usual_ms if plan.greeting_ms is None else plan.greeting_ms
+        self._plan = plan
+        ours = not plan.agent.choice.is_url
+        self.greetings = Greetings(0.0 if ours and plan.greeting_ms is None else plan.greeting_ms)
         self._opens = opens
         self._clock = clock
         self._watch = watch
@@ -139,7 +141,7 @@ class _Rehearsal:
                 cues_of(scenario, rate=line.rate),
                 self._clock,
                 offset=NOT_COMPARED,
-                patience=self._plan.patience(self._greeting_ms),
+                patience=self._plan.patience(self.greetings.wait_ms),
                 begins_ns=begins_ns,
                 watch=self._watch,
             )
@@ -156,18 +158,16 @@ class _Rehearsal:
             raise failure
 
     def _begun(self, conversation: Conversation, begins_ns: int) -> None:
-        # Who does not greet now will not later; whoever says how long it may take knows better.
-        if not conversation.greeted:
-            self._greeting_ms = self._asked_ms or 0.0
-        if self._greeting_ms:
+        # Whoever says how long a greeting may take waits for that in each call.
+        if conversation.greeted or self._plan.greeting_ms:
             self._greeted_s.append(max(0.0, (conversation.ready_ns - begins_ns) / NS_PER_S))
+        self.greetings.take(greeted=conversation.greeted, cut_in=False)
 
     def found(self) -> Rehearsed:
         """Summarise the rehearsal. The first greeting may be late because the agent is cold."""
-        greeted_s = min(self._greeted_s, default=0.0) if self._greeting_ms else 0.0
-        return Rehearsed(
-            self.dialect, self._rate, self._greeting_ms, greeted_s, waits_of(self._calls)
-        )
+        wait_ms = self.greetings.wait_ms if self._greeted_s else 0.0
+        greeted_s = min(self._greeted_s) if wait_ms else 0.0
+        return Rehearsed(self.dialect, self._rate, wait_ms, greeted_s, waits_of(self._calls))
 
 
 def waits_of(calls: Sequence[RehearsedCall]) -> Waits:

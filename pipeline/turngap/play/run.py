@@ -31,6 +31,7 @@ from turngap.core.run_record import TOLD_BY_THE_LINE, RunRecord
 from turngap.core.stats import n_needed
 from turngap.core.summary import Summary, summarise
 from turngap.play.cues import cues_of
+from turngap.play.greetings import Greetings
 from turngap.play.pieces import next_piece, noted, with_last_piece
 from turngap.play.plan import PlayPlan
 from turngap.play.target import Target
@@ -38,17 +39,16 @@ from turngap.play.turn_record import turn_record, unplayed
 from turngap.scenario.library import LoadedScenario, content_hashes
 from turngap.store.folders import INTERRUPTED, utc_now
 from turngap.store.provenance import git_commit, this_machine
-from turngap.store.runs import Run
+from turngap.store.runs import Run, rewritten
 from turngap.store.writer import RunWriter
 from turngap.telemetry.telemetry import Recorder
 
-# A greeting through LLM and TTS was seen to take one to two seconds, and four to five where the
-# agent is cold.
-GREETING_MS = 5000.0
 LATE_GREETING = (
     "the agent first spoke before the person had ended: if that was a greeting, wait for it longer "
     "(--greeting-ms)"
 )
+MORE_GREETING = "the agent had greeted, and what cut in may be the rest of that"
+UNHEARD_GREETING = "this agent greets in other calls, and what was heard first may be its greeting"
 # Above this share of lost calls, of so many at least, a run is not worth going on with.
 MOST_LOST, FEWEST_CALLS = 0.5, 4
 # Above this share of starved turns even p95 rests on turns that the caller itself delayed.
@@ -91,8 +91,8 @@ class RunInProgress:
             self._opening = next_piece(continues, opening)
             self._writer = RunWriter.reopen(continues.path, self._opening)
         self._offset: OffsetRecord | None = None
-        self._greets: bool | None = None  # None: the next call shows
-        self._asked_again = False
+        ours = not target.choice.is_url
+        self._greetings = Greetings(0.0 if ours and plan.greeting_ms is None else plan.greeting_ms)
         self.calibration: CalibrationRecord | None = None
         self.unwritten: InputError | None = None
         self.turns: list[Turn] = [] if continues is None else list(continues.turns)
@@ -191,7 +191,7 @@ class RunInProgress:
             cues,
             clock,
             offset=offset,
-            patience=self._plan.patience(self._greeting_ms()),
+            patience=self._plan.patience(self._greetings.wait_ms),
             phase_ms=phase * 1000 / RATE,
             watch=watch,
         )
@@ -213,14 +213,11 @@ class RunInProgress:
         """Note how the call ended, if it did; learn from turn 1 whether the agent greets."""
         failure, turn = conversation.failure, played.turn
         notes = {} if failure is None else {failure.message: 1}
-        if conversation.greeted:
-            self._greets = True
-        elif turn.turn == 1 and not self._greets:
-            # It cut in, or greeted late: the next call shows, and only that one.
-            asks = turn.outcome == "cut_in" and not self._asked_again
-            self._greets, self._asked_again = None if asks else False, self._asked_again or asks
-            if asks and self._plan.greeting_ms is None and self.target.choice.is_url:
-                notes[AMBIGUOUS + LATE_GREETING] = 1
+        if turn.turn == 1:
+            greeted, cut_in = conversation.greeted, turn.outcome == "cut_in"
+            self._greetings.take(greeted=greeted, cut_in=cut_in)
+            if cut_in and (greeted or self._greetings.open):
+                notes[AMBIGUOUS + (MORE_GREETING if greeted else LATE_GREETING)] = 1
         return notes
 
     def _end_call(
@@ -307,13 +304,6 @@ class RunInProgress:
         self._opening = opening
         self._writer.note(opening)
 
-    def _greeting_ms(self) -> float:
-        """Return how long to wait for a greeting, which an agent that is not ours may send."""
-        if self._plan.greeting_ms is not None:
-            return self._plan.greeting_ms
-        ours = not self.target.choice.is_url
-        return 0.0 if ours or self._greets is False else GREETING_MS
-
     def _keep(
         self,
         where: tuple[LoadedScenario, int, int],
@@ -380,7 +370,18 @@ class RunInProgress:
                     "failure": failure or str(e),
                 }
             )
-        return Run(closing, tuple(self.turns), self._writer.path)
+        run = Run(closing, tuple(self.turns), self._writer.path)
+        marked = tuple(map(self._marked, self.turns))
+        return run if marked == run.turns else rewritten(run, closing, marked)
+
+    def _marked(self, turn: Turn) -> Turn:
+        """Note a call's first turn as ambiguous where a greeting may have come for the reply."""
+        first = turn.turn == 1 and turn.greeting_ms is None and turn.gap_ms is not None
+        own = any(mark.name == "endpoint" for mark in turn.marks)
+        if not (self._greetings.greets and first) or own or turn.ambiguous:
+            return turn
+        notes = {**turn.notes, AMBIGUOUS + UNHEARD_GREETING: 1}
+        return turn.model_copy(update={"notes": notes})
 
 
 def _opening_record(plan: PlayPlan, target: Target, settings: dict[str, Any]) -> RunRecord:

@@ -1,0 +1,46 @@
+"""Whether an agent speaks first, as its calls show."""
+
+# A greeting through LLM and TTS was seen to take one to two seconds, four to five where the agent
+# is cold, and six in its first call.
+GREETING_MS, FIRST_GREETING_MS = 5000.0, 8000.0
+# So many calls in a row without a greeting show that none is to be waited for.
+SILENT_CALLS = 2
+
+
+class Greetings:
+    """Decides for each call of an agent how long to wait for a greeting.
+
+    Attributes:
+        greets: the agent has greeted.
+    """
+
+    def __init__(self, asked_ms: float | None) -> None:
+        self._asked_ms = asked_ms
+        self.greets = False
+        self._silent: list[bool] = []  # calls in a row without one: whether the agent then cut in
+
+    @property
+    def wait_ms(self) -> float:
+        """Return how long to wait in the next call: as asked for, or as the calls before showed."""
+        if self._asked_ms is not None:
+            return self._asked_ms
+        if self.greets:
+            return GREETING_MS
+        return 0.0 if self.decided else GREETING_MS if self._silent else FIRST_GREETING_MS
+
+    @property
+    def open(self) -> bool:
+        """Return whether turngap itself has to find out how long to wait."""
+        return self._asked_ms is None
+
+    @property
+    def decided(self) -> bool:
+        """Return whether nothing more is to be learnt from a call."""
+        return self._asked_ms is not None or self.greets or len(self._silent) >= SILENT_CALLS
+
+    def take(self, *, greeted: bool, cut_in: bool) -> None:
+        """Learn from a call; who suddenly cuts into its first turn may have greeted."""
+        self.greets |= greeted
+        sudden = cut_in and self.decided and not all(self._silent)
+        self._silent = [] if sudden else self._silent[1 - SILENT_CALLS :]
+        self._silent.append(cut_in)

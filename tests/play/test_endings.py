@@ -1,6 +1,7 @@
 """Calls that the agent ends or loses, and greetings: what a whole run makes of them."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,15 @@ import pytest
 from timed_agents import Says, TimedAgent
 
 from turngap.caller.dialects.pipecat import PipecatSession
+from turngap.caller.line import Line
+from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 from turngap.core.results import Turn
 from turngap.play.greetings import Greetings
 from turngap.play.plan import PlayPlan
 from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target
-from turngap.scenario.library import load_scenario, shipped_library
+from turngap.scenario.library import LoadedScenario, load_scenario, shipped_library
 from turngap.store.runs import Run, read_run
 from turngap.testing.memory import line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
@@ -25,12 +28,17 @@ GOODBYE = (Says(500, closes=(300, 1000)),)
 LOST = (Says(500, closes=(-700, None)),)
 
 
+def begun(out: Path, calls: int, **asked: Any) -> tuple[RunInProgress, LoadedScenario]:
+    """Begin a run of so many calls of three turns."""
+    scenario = load_scenario(shipped_library() / "quick-questions.yaml")
+    plan = PlayPlan(scenarios=[scenario], rounds=calls, out=out, **asked)
+    target = Target(AgentChoice("ws://memory/agent"), shipped_library(), None)
+    return RunInProgress(plan, target, "agent"), scenario
+
+
 def play(agents: Sequence[TimedAgent], out: Path, **asked: Any) -> tuple[Run, AgentError | None]:
     """Play a call of three turns to each agent, as one run."""
-    scenario = load_scenario(shipped_library() / "quick-questions.yaml")
-    plan = PlayPlan(scenarios=[scenario], rounds=len(agents), out=out, **asked)
-    target = Target(AgentChoice("ws://memory/agent"), shipped_library(), None)
-    run = RunInProgress(plan, target, "agent")
+    run, scenario = begun(out, len(agents), **asked)
 
     async def call(agent: TimedAgent, number: int) -> None:
         clock = LoopClock()
@@ -87,10 +95,86 @@ def test_a_run_of_lost_calls_stops(tmp_path: Path) -> None:
     assert not run.valid
 
 
-def test_an_agent_of_which_nothing_was_heard_ends_the_run(tmp_path: Path) -> None:
-    run, failure = play([TimedAgent([(Says(500, 1, closes=(0, None)),)])] * 2, tmp_path)
-    assert (outcomes(run.turns), run.valid) == ("E", False)
+def test_a_first_call_that_is_lost_whole_does_not_end_the_run(tmp_path: Path) -> None:
+    well, dead = TimedAgent([ANSWER]), TimedAgent([(Says(500, 1, closes=(0, None)),)])
+    run, failure = play([dead, well, well], tmp_path)
+    assert (failure, outcomes(run.turns), run.valid) == (None, "EEEaaaaaa", True)
+    assert (run.summary.calls, run.summary.lost_calls) == (3, 1)
+    run, failure = play([dead] * 6, tmp_path)
+    assert (outcomes(run.turns), run.valid) == ("EEE" * 4, False)
     assert failure is not None
+
+
+def test_a_call_that_is_ended_before_its_last_reply_is_lost(tmp_path: Path) -> None:
+    midway = TimedAgent([ANSWER, (Says(500, 600, closes=(-300, 1000)),)])
+    run, failure = play([midway, TimedAgent([ANSWER])], tmp_path)
+    assert (failure, outcomes(run.turns)) == (None, "aaEaaa")
+    assert (run.summary.lost_calls, run.summary.calls) == (1, 2)
+
+
+class Doors:
+    """An endpoint of which each call is taken by its agent, or refused with its error."""
+
+    host_and_port = (None, None)
+
+    def __init__(self, *calls: TimedAgent | AgentError) -> None:
+        self._calls = list(calls)
+
+    def with_headers(self, _: object) -> "Doors":
+        return self
+
+    @asynccontextmanager
+    async def open(self, _: Clock) -> AsyncIterator[Line]:
+        if isinstance(agent := self._calls.pop(0), AgentError):
+            raise agent
+        async with line_to(agent, PipecatSession(rtvi=False), LoopClock()) as line:
+            yield line
+
+
+def knock(doors: Doors, calls: int, out: Path, **asked: Any) -> tuple[Run, AgentError | None]:
+    """Play so many calls as `replay` does, as far as it gets."""
+    run, scenario = begun(out, calls, **asked)
+
+    async def all_calls() -> None:
+        for number in range(1, calls + 1):
+            await run.play(scenario, doors, repeat=number)  # pyright: ignore[reportArgumentType]
+        run.require_a_call()
+
+    failure = None
+    try:
+        in_virtual_time(all_calls())
+    except AgentError as e:
+        failure = e
+    return run.finish(None if failure is None else str(failure)), failure
+
+
+@pytest.mark.usefixtures("virtual_agents")
+def test_a_call_that_cannot_be_opened_is_a_lost_call(tmp_path: Path) -> None:
+    well, full = TimedAgent([ANSWER]), AgentError("agent.no_websocket", "HTTP status 503")
+    doors = Doors(well, well, full, well, well, full)
+    run, failure = knock(doors, 6, tmp_path)
+    assert (failure, outcomes(run.turns), run.valid) == (None, "aaaaaaEEEaaaaaaEEE", True)
+    assert run.turns[6].error == "not played: HTTP status 503"
+    assert (run.summary.calls, run.summary.lost_calls) == (6, 2)
+    run, failure = knock(Doors(well, full, well), 3, tmp_path, stop_on_error=True)
+    assert (failure, outcomes(run.turns)) == (full, "aaa")
+    dead = AgentError("agent.unreachable", "Connection refused", hint="is it running?")
+    run, failure = knock(Doors(*[well] * 10, *[dead] * 10), 20, tmp_path)
+    assert outcomes(run.turns) == "aaa" * 10 + "EEE" * 4
+    assert failure is not None
+    assert (failure.kind, failure.hint) == ("agent.calls_lost", "is it running?")
+
+
+@pytest.mark.usefixtures("virtual_agents")
+def test_an_agent_that_was_never_reached_ends_the_run_at_once(tmp_path: Path) -> None:
+    refused = AgentError("agent.key", "HTTP status 403")
+    run, failure = knock(Doors(refused, TimedAgent([ANSWER])), 2, tmp_path)
+    assert (failure, run.turns) == (refused, ())
+    dead = TimedAgent([(Says(500, 1, closes=(0, None)),)])
+    run, failure = knock(Doors(dead, dead), 2, tmp_path)
+    assert (outcomes(run.turns), run.valid) == ("EEEEEE", False)
+    assert failure is not None
+    assert failure.kind == "agent.line_lost"
 
 
 @pytest.mark.parametrize("first_ms", [1300, 3400, 4500, 6000, 7500, 9000, 10_000, 10_400])

@@ -240,6 +240,11 @@ class Turn(Document):
         return (self.scenario, self.phase_ms, self.repeat)
 
     @property
+    def lost(self) -> bool:
+        """Return whether its call was lost: the line went, or the agent hung up without a reply."""
+        return self.ended == "line_lost" or (self.ended == "hung_up" and self.gap_ms is None)
+
+    @property
     def discontiguous(self) -> bool:
         """Return whether the reply had a hole before it had lasted for two seconds."""
         return any(hole.at_ms < DISCONTIGUOUS_MS for hole in self.holes)

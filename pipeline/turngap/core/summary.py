@@ -364,6 +364,7 @@ def summarise(turns: Sequence[Turn]) -> Summary:
     outcomes = Counter(t.outcome for t in counted)
     due = due_gaps(counted)
     judged = _judged(counted)
+    calls, lost = calls_of(turns)
     return Summary(
         turns=len(turns),
         outcomes={o: of_all[o] for o in OUTCOMES if of_all[o]},
@@ -380,14 +381,23 @@ def summarise(turns: Sequence[Turn]) -> Summary:
         judged=other_verdicts(counted, "judged"),
         llm=token_figures(counted),
         heard=heard_of(counted),
-        calls=len({t.call for t in turns}),
-        lost_calls=len({t.call for t in turns if t.ended == "line_lost"}),
+        calls=len(calls),
+        lost_calls=len(lost),
         starved=sum(t.pacing.starved for t in turns),
         caller_error_ms=max(
             (t.pacing.error_ms for t in turns if not t.pacing.starved), default=None
         ),
         label_error_ms=_label_error_ms(counted),
     )
+
+
+def calls_of(
+    turns: Iterable[Turn],
+) -> tuple[list[tuple[str, float, int]], list[tuple[str, float, int]]]:
+    """List the calls in order, and those of them that the agent lost or ended before its end."""
+    turns = list(turns)
+    calls = dict.fromkeys(turn.call for turn in turns)
+    return list(calls), list(dict.fromkeys(turn.call for turn in turns if turn.lost))
 
 
 def _judged(turns: Sequence[Turn]) -> list[tuple[Turn, AnswerRecord]]:

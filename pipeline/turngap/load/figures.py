@@ -130,7 +130,7 @@ def _reasons(turns: Sequence[LoadTurn]) -> dict[str, int]:
     """Count the reasons why calls were refused or dropped, most frequent first."""
     why = {t.call: t.why or "" for t in turns if t.missed in ("refused", "dropped")}
     for turn in turns:
-        if turn.played is not None and turn.played.ended == "line_lost":
+        if turn.played is not None and turn.played.lost:
             why.setdefault(turn.call, turn.played.why_no_gap or "the line was lost")
     return dict(Counter(why.values()).most_common(MOST_REASONS))
 
@@ -140,5 +140,5 @@ def _late_start(turn: LoadTurn) -> bool:
 
 
 def _broke_off(turn: LoadTurn) -> bool:
-    lost = turn.played is not None and turn.played.ended == "line_lost"
+    lost = turn.played is not None and turn.played.lost
     return lost or turn.missed == "dropped"

@@ -78,6 +78,8 @@ async def _play_rounds(runs: Sequence[RunInProgress], plan: PlayPlan, progress: 
                 for run, endpoint in served if number % 2 == 0 else reversed(served):
                     if run.lacks(scenario, number + 1, phase):
                         await run.play(scenario, endpoint, repeat=number + 1, phase=phase)
+        for run in runs:
+            run.require_a_call()
 
 
 async def identified(

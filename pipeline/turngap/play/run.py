@@ -29,7 +29,7 @@ from turngap.core.results import (
 )
 from turngap.core.run_record import TOLD_BY_THE_LINE, RunRecord
 from turngap.core.stats import n_needed
-from turngap.core.summary import Summary, summarise
+from turngap.core.summary import Summary, calls_of, summarise
 from turngap.play.cues import cues_of
 from turngap.play.greetings import Greetings
 from turngap.play.pieces import next_piece, noted, with_last_piece
@@ -49,7 +49,8 @@ LATE_GREETING = (
 )
 MORE_GREETING = "the agent had greeted, and what cut in may be the rest of that"
 UNHEARD_GREETING = "this agent greets in other calls, and what was heard first may be its greeting"
-# Above this share of lost calls, of so many at least, a run is not worth going on with.
+# Above this share of lost calls, of so many at least, or after so many in a row, a run is not worth
+# going on with.
 MOST_LOST, FEWEST_CALLS = 0.5, 4
 # Above this share of starved turns even p95 rests on turns that the caller itself delayed.
 MAX_STARVED_SHARE = 0.05
@@ -93,6 +94,8 @@ class RunInProgress:
         self._offset: OffsetRecord | None = None
         ours = not target.choice.is_url
         self._greetings = Greetings(0.0 if ours and plan.greeting_ms is None else plan.greeting_ms)
+        self._reached = False
+        self._lost: AgentError | None = None
         self.calibration: CalibrationRecord | None = None
         self.unwritten: InputError | None = None
         self.turns: list[Turn] = [] if continues is None else list(continues.turns)
@@ -116,23 +119,39 @@ class RunInProgress:
         """Play one conversation against the agent there, `phase` samples at 16 kHz off the grid.
 
         Raises:
-            AgentError: the agent cannot be reached, or the line was lost; what was finished before
-                is stored.
+            AgentError: the agent cannot be reached, or the line was lost, and the run is not to go
+                on for that; what was finished before is stored.
         """
-        clock = MonotonicClock(precise=True)
+        clock, reached = MonotonicClock(precise=True), self._reached
         try:
             with self._traced(endpoint, clock, scenario, repeat, phase) as traced:
                 async with endpoint.with_headers(traced.headers).open(clock) as line:
                     traced.note(dialect=line.dialect)
+                    self._reached, reached = True, False
                     await self.play_over(
                         line, clock, scenario, repeat=repeat, phase=phase, traced=traced
                     )
         except AgentError as e:
-            if OTHER_PROTOCOL in e.hint and any(turn.gap_ms is not None for turn in self.turns):
-                e.hint = f"it spoke this protocol before; {ONE_URL_A_CALL}"
-            raise
+            ours = not self.target.choice.is_url or self.target.choice.start is not None
+            # An agent that turngap has started, and that is not there any more, has ended.
+            if not reached or (ours and e.kind == "agent.unreachable"):
+                raise
+            await _in_a_thread(self._lose_call, (scenario, repeat, phase), 0, e)
         finally:
             await self._plan.telemetry.between()
+
+    def require_a_call(self) -> None:
+        """Refuse a run in which every call was lost before anything was heard.
+
+        Raises:
+            AgentError: why the last one was.
+        """
+        calls, lost = calls_of(self.turns)
+        if self._lost is not None and calls == lost and not self._has_heard():
+            raise self._lost
+
+    def _has_heard(self) -> bool:
+        return any(turn.gap_ms is not None for turn in self.turns)
 
     def _traced(
         self,
@@ -179,7 +198,12 @@ class RunInProgress:
             AgentError: the line was lost, and the run is not to go on for that; what was finished
                 before is stored.
         """
-        offset = await line.clock_offset()
+        where, last = (scenario, repeat, phase), 0
+        try:
+            offset = await line.clock_offset()
+        except AgentError as e:
+            await _in_a_thread(self._end_call, where, 0, e)
+            return
         if (worse := worse_offset(self._offset, offset)) != self._offset:
             self._offset = worse
             await _in_a_thread(self._note_measured)
@@ -195,7 +219,6 @@ class RunInProgress:
             phase_ms=phase * 1000 / RATE,
             watch=watch,
         )
-        where, last = (scenario, repeat, phase), 0
         async with aclosing(conversation.play()) as turns:
             async for found in turns:
                 played = replace(found, notes={**found.notes, **self._notes(conversation, found)})
@@ -223,21 +246,33 @@ class RunInProgress:
     def _end_call(
         self, where: tuple[LoadedScenario, int, int], last: int, failure: AgentError
     ) -> None:
-        """Store the turns that a call had left when it ended after turn `last`.
+        """Take how a call that had been opened came to its end, after turn `last`.
 
         Raises:
-            AgentError: nothing was heard of the agent in any call, too many calls were lost, or the
-                run is to stop for one.
+            AgentError: as `_lose_call`, or the agent did what ends a run.
         """
+        whole = last == len(where[0].scenario.turns)
+        if failure.kind == LINE_LOST or (failure.kind == HUNG_UP and not whole):
+            self._lose_call(where, last, failure)
+        elif failure.kind != HUNG_UP:
+            raise failure
+
+    def _lose_call(
+        self, where: tuple[LoadedScenario, int, int], last: int, failure: AgentError
+    ) -> None:
+        """Store the turns that a call had left when it was lost after turn `last`.
+
+        Raises:
+            AgentError: too many calls were lost, or the run is to stop for one.
+        """
+        if OTHER_PROTOCOL in failure.hint and self._has_heard():
+            failure.hint = f"it spoke this protocol before; {ONE_URL_A_CALL}"
+        if self._plan.stop_on_error:
+            raise failure
+        self._lost = failure
         scenario, repeat, phase = where
         ended: TurnEnd = "hung_up" if failure.kind == HUNG_UP else "line_lost"
-        left = range(last + 1, len(scenario.scenario.turns) + 1)
-        if ended == "hung_up" and not left:
-            return
-        heard = any(turn.gap_ms is not None for turn in self.turns)
-        if failure.kind not in (HUNG_UP, LINE_LOST) or not heard or self._plan.stop_on_error:
-            raise failure
-        for number in left:
+        for number in range(last + 1, len(scenario.scenario.turns) + 1):
             record = unplayed(
                 scenario.scenario,
                 number,
@@ -248,12 +283,16 @@ class RunInProgress:
                 phase_ms=phase * 1000 / RATE,
             )
             self._store(record)
-        found = summarise(self.turns)
-        if found.calls >= FEWEST_CALLS and found.lost_calls > MOST_LOST * found.calls:
+        calls, lost = calls_of(self.turns)
+        most = MOST_LOST * len(calls)
+        if len(calls) >= FEWEST_CALLS and (
+            len(lost) > most or lost[-FEWEST_CALLS:] == calls[-FEWEST_CALLS:]
+        ):
             raise AgentError(
                 "agent.calls_lost",
-                f"{found.lost_calls} of {found.calls} calls were lost, so no more are played; the "
-                f"last one: {failure.message}",
+                f"{len(lost)} of {len(calls)} calls were lost, so no more are played; the last "
+                f"one: {failure.message}",
+                hint=failure.hint,
             )
 
     def _note_measured(self) -> None:

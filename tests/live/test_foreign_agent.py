@@ -136,3 +136,10 @@ async def test_what_is_reached_is_named_and_what_is_not_is_an_error() -> None:
         assert await reach(Endpoint(agent.url), CLOCK) == REACHED
     with pytest.raises(AgentError, match="nothing can be reached"):
         await reach(Endpoint("ws://127.0.0.1:1/ws"), CLOCK)
+
+
+async def test_a_dialect_without_a_word_for_flushes_has_yields() -> None:
+    held = ForeignAgent(Endpoint("ws://x", "gpt-live"), REACHED, CLOCK).begin(Keeping(None))
+    assert held.conversation.connection.tracker.tells_flushes is False
+    held = foreign("ws://x").begin(Keeping(None))
+    assert held.conversation.connection.tracker.tells_flushes is True

@@ -157,6 +157,13 @@ TURN_COLUMNS: "Sequence[Column[Turn]]" = (
         True,
     ),
     Column(
+        "waited_ms",
+        "number",
+        "Of an `abandoned` turn: from the person's end until they spoke again, in ms.",
+        lambda turn: turn.waited_ms,
+        True,
+    ),
+    Column(
         "claimed_gap_ms",
         "number",
         "The gap as the agent itself claims it, in ms, where it tells.",

@@ -166,13 +166,16 @@ class ForeignAgent:
         return Chosen()
 
     def begin(self, keeping: Keeping) -> Held:
-        return Held(
+        held = Held(
             keeping,
             name="remote-live",
             agent={"url": self._url, "dialect": text_without_secrets(self._endpoint.dialect)},
             in_rate=self.rates[0],
             flags=self._endpoint.flags,
         )
+        session = self._endpoint.spec().create(self._endpoint.settings())
+        held.conversation.connection.tracker.tells_flushes = getattr(session, "tells_flushes", True)
+        return held
 
     async def converse(self, socket: WebSocket, held: Held) -> None:
         async with self._endpoint.open(self.clock) as line:

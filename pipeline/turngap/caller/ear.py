@@ -73,7 +73,7 @@ class _Run:
 
 @dataclass(slots=True)
 class _Anchor:
-    """Where a played piece begins in the detector's stream, and when it sounded."""
+    """The place of a played piece in the detector's stream, and when it sounded."""
 
     sample: int
     start_ns: int

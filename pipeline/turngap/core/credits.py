@@ -26,7 +26,7 @@ HOLD_PHRASE_MS = 1500.0
 
 @dataclass(frozen=True, slots=True)
 class Credits:
-    """What the agent's speech in the time of one turn is to this turn.
+    """The parts that the agent's speech in the time of one turn plays in it.
 
     Attributes:
         old: the end of the reply before it, over which the person began.

@@ -35,7 +35,7 @@ Verdict = Literal["right", "refused", "wrong"]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What turngap makes of an agent in a dialect.
+    """The reading of an agent in a dialect.
 
     Attributes:
         turns: all that were stored, by call.

@@ -5,9 +5,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from turngap.caller.ear import Ear
 from turngap.caller.words import Bed, Found, Sound, Word, WordFinder
-from turngap.core.audio import Pcm, SpeechEnd
+from turngap.core.audio import UNPLACED_MS, Pcm, SpeechEnd, audible_onset
+from turngap.core.events import AgentSound
+from turngap.scenario.library import shipped_library
+from turngap.silero import Silero
+from turngap.store.sound import read_sound
 from turngap.testing.agent import voice
+from turngap.testing.zoo import sound
 
 RATE = 16_000
 
@@ -150,3 +156,29 @@ def test_events_are_in_order() -> None:
     for pcm, _ in CASES.values():
         edges = [e for e in hear(pcm) if isinstance(e, Word | SpeechEnd)]
         assert all(a.sample < b.sample for a, b in pairwise(edges) if type(a) is not type(b))
+
+
+@pytest.mark.parametrize("bed", ["white", "pink", "office"])
+def test_what_a_bed_hides_of_a_word_is_in_its_spread(bed: str) -> None:
+    takes = ("doctor-appointment/2", "museum-visit/1", "pizza-order/1", "thinking-aloud/6")
+    for take in takes:
+        recorded = read_sound(shipped_library() / f"{take}.flac", "test").samples[:, 0]
+        onset = audible_onset(recorded, RATE)
+        pcm = after(quiet(1500), recorded[onset : onset + 2 * RATE])
+        pcm += sound(bed, ms=len(pcm) / 16 + 1, dbfs=-35).make(RATE)[: len(pcm)]
+        (word, *_) = (e for e in hear(pcm) if isinstance(e, Word))
+        assert word.spread is not None
+        assert abs(word.sample - 1500 * 16) <= word.spread + 2 * 16
+
+
+def test_a_word_that_only_the_lowest_level_finds_cannot_be_placed() -> None:
+    (word,) = (e for e in hear(over(noise(LONG, -25.5))) if isinstance(e, Word))
+    assert word.spread == UNPLACED_MS * 16
+
+
+def test_sound_that_may_be_speech_for_long_keeps_its_instant(monkeypatch) -> None:
+    monkeypatch.setattr(Silero, "probability", lambda *_: 0.7)
+    ear, ms = Ear(), 1_000_000
+    tone = hum(20, -20, 440)
+    found = [e for i in range(200) for e in ear.receive(i * 20 * ms, tone, RATE)]
+    assert any(isinstance(e, AgentSound) and e.at_ns < 20 * ms for e in found + ear.flush(10**10))

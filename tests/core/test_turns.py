@@ -1,13 +1,16 @@
 """Hand-written courses of a conversation, in ms, as a real line produces them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from turngap.core.audio import UNPLACED_MS
 from turngap.core.budget import Outcome, TurnEnd
 from turngap.core.clock import ms_to_ns
 from turngap.core.events import (
+    AgentBed,
     AgentFault,
     AgentMarks,
     AgentSilence,
@@ -141,6 +144,16 @@ def test_a_turn_without_a_reply_says_why(reason: TurnEnd, outcome: Outcome, why:
     (turn,) = play(user(1, 0, 1000), ended(1, 7000, reason))
     assert (turn.outcome, turn.gap_ns, turn.onset_ns, turn.why_no_gap) == (outcome, None, None, why)
     assert (turn.stages, turn.lead_ns, turn.yield_ns) == ((), None, None)
+
+
+def test_a_first_word_that_cannot_be_placed_is_no_gap() -> None:
+    bed, word = AgentBed(0, -30), replace(speaks(1400), spread_ns=ms_to_ns(UNPLACED_MS))
+    (turn,) = play(user(1, 0, 1000), bed, word, silent(2400), ended(1, 2600))
+    why = "the first word, near 400 ms, cannot be placed under the bed (-30 dBFS)"
+    assert (turn.gap_ns, turn.onset_ns, turn.first_answer_ns, turn.why_no_gap) == (
+        *(None,) * 3,
+        why,
+    )
 
 
 def test_a_line_lost_in_the_middle_of_the_reply_is_an_error_that_keeps_its_gap() -> None:

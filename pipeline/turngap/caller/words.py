@@ -11,9 +11,8 @@ from itertools import takewhile
 from math import inf
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
+from turngap.caller.onset import CLICK_MS, HOLE_MS, OVER_BED_DB, PEAKS_DB, levels, loud_part, place
 from turngap.core.audio import (
     AUDIBLE_DBFS,
     FULL_SCALE,
@@ -33,12 +32,10 @@ from turngap.silero import RATE, WINDOW, Silero
 # of -55 dBFS does not.
 CANDIDATE_DBFS = -48.0
 
-# The loudest 10 ms of a steady bed lie about 2 dB over most of them, its peaks 12 dB over its RMS.
-OVER_BED_DB = 7.0
-PEAKS_DB = 13.0
-
 # Sound that goes on for this long without speech is a bed. Silero needs up to 210 ms for a voice.
 BED_MS = 500.0
+# So is sound of which the detector is not sure for so long: less than is kept of it.
+UNSURE_MS = 1200.0
 # A bed is over after so many windows of 10 ms that lie this much below it.
 FALLEN_WINDOWS = 3
 FALLEN_DB = 6.0
@@ -55,23 +52,6 @@ MOST_GAIN_DB = 25.0
 
 # So many windows of what goes on show Silero that it is no speech: a tune is, note by note.
 BED_WINDOWS = 8
-
-# What may belong to a word before the window that the detector takes for speech: this much, over
-# holes as long as the closure of a stop; but no click, and no breath.
-BACK_MS = 250.0
-HOLE_MS = 80.0
-CLICK_MS = 25.0
-CLICK_HOLE_MS = 15.0
-BREATH_MS = 120.0
-
-# How much of the sound before that shows what goes on under the word.
-UNDER_MS = 150.0
-
-# Without rumble the onset is taken from the sound as it is, unless the two differ by more.
-AGREE_MS = 5.0
-RUMBLE_HZ = 100.0
-# How long the filter rings.
-CONTEXT_MS = 60.0
 
 # A voice is audible down to this far below its loud parts; no voice of a usual level gets another
 # threshold by it.
@@ -97,7 +77,7 @@ KEPT_MS = 1600.0
 class Word:
     """Speech began at stream position `sample`, or at `instead_of` as was said before.
 
-    `spread` is how far apart three levels place it, in samples.
+    `spread` is how far off that may be, in samples.
     """
 
     sample: int
@@ -463,7 +443,7 @@ class WordFinder:
         if self.bed_dbfs is not None:
             return pcm
         so_far = self._slice(candidate.start, self._window(candidate)[1])
-        gain_db = min(MOST_GAIN_DB, USUAL_DBFS - float(_levels(so_far, self._hop).max()))
+        gain_db = min(MOST_GAIN_DB, USUAL_DBFS - float(levels(so_far, self._hop).max()))
         if gain_db <= 0:
             return pcm
         raised = pcm * dbfs_to_amplitude(gain_db) / FULL_SCALE
@@ -483,14 +463,14 @@ class WordFinder:
         before = candidate.chances[-2] if candidate.window > 2 else 0.0
         if last >= SURE and before >= ALMOST_SURE and self._is_heard(candidate):
             return self._begin(candidate, self._window(candidate, likely)[0])
-        if likely:
+        if self._upto - candidate.start < self._samples(UNSURE_MS if likely else BED_MS):
             return []
-        if self._upto - candidate.start >= self._samples(BED_MS):
-            return self._becomes_bed(candidate)
-        return []
+        if likely and sum(chance > ALMOST_SURE for chance in candidate.chances) > 1:
+            return self._reject(candidate)
+        return self._becomes_bed(candidate)
 
     def _level_of(self, candidate: _Candidate) -> float:
-        return _loud_part(self._slice(candidate.start, self._upto), self._hop, 0.9)
+        return loud_part(self._slice(candidate.start, self._upto), self._hop, 0.9)
 
     def _is_heard(self, candidate: _Candidate) -> bool:
         """Return whether it would be loud enough for speech that people hear."""
@@ -528,10 +508,10 @@ class WordFinder:
         audible = audible_samples(pcm, self._hop, dbfs_to_amplitude(max(AUDIBLE_DBFS, self._bed)))
         if not len(audible):
             return []
-        return [Sound(first + int(audible[0]), float(_levels(pcm, self._hop).max()))]
+        return [Sound(first + int(audible[0]), float(levels(pcm, self._hop).max()))]
 
     def _becomes_bed(self, candidate: _Candidate) -> list[Found]:
-        level = _loud_part(self._slice(candidate.start, self._upto), self._hop, 0.75)
+        level = loud_part(self._slice(candidate.start, self._upto), self._hop, 0.75)
         self._leave()
         return self._sound(candidate.start, self._upto) + self._set_bed(level)
 
@@ -551,7 +531,7 @@ class WordFinder:
     def _settle(self, speech: _Speech) -> list[Found]:
         """Place the onset of a soft voice by its own level, once that is known."""
         speech.settled = True
-        loud = _loud_part(self._slice(speech.onset, self._upto), self._hop, 0.9)
+        loud = loud_part(self._slice(speech.onset, self._upto), self._hop, 0.9)
         level = max(FAINTEST_DBFS, loud - BELOW_VOICE_DB)
         if level >= AUDIBLE_DBFS:
             return []
@@ -577,7 +557,7 @@ class WordFinder:
         """End speech that other sound followed without a pause."""
         self._leave()
         pcm = self._slice(self._upto - self._samples(ANSWER_MS), self._upto)
-        level = _loud_part(pcm, self._hop, 0.75)
+        level = loud_part(pcm, self._hop, 0.75)
         first = max(speech.asked, speech.onset)
         above = dbfs_to_amplitude(max(speech.audible_dbfs, level + OVER_BED_DB))
         audible = audible_samples(self._slice(first, self._upto), self._hop, above)
@@ -588,96 +568,5 @@ class WordFinder:
         self._ended = ended + 1
         return [SpeechEnd(ended), *self._set_bed(level)]
 
-    # --- the onset --------------------------------------------------------------------------------
-
     def _place(self, at: int, since: int, dbfs: float) -> tuple[int, int, float]:
-        """Place the first word that leads into `at`; return its spread and the level used, too.
-
-        Nothing before `since` belongs to it. The level is `dbfs`, or 7 dB over what lies under it.
-        """
-        back = max(at - self._samples(BACK_MS), since)
-        quiet = max(back - self._samples(UNDER_MS), since)
-        first = quiet - self._samples(CONTEXT_MS)
-        raw = self._slice(first, self._upto)
-        flat = _without_rumble(raw, self.rate)
-        sounds = (flat, raw)
-        upto = at + self._window_samples(1) - first
-
-        def onset(level: float, noise: float, since: int) -> int | None:
-            limits = dbfs_to_amplitude(level), dbfs_to_amplitude(max(level, noise + PEAKS_DB))
-            found = [
-                self._lead_in(audible_samples(pcm, self._hop, *limits), since - first, upto)
-                for pcm in sounds
-            ]
-            if found[0] is None or found[1] is None:
-                return found[0]
-            return found[abs(found[0] - found[1]) <= self._samples(AGREE_MS)]
-
-        # Sound that goes on is under the word; if it reaches farther back than any word does, the
-        # word is what rises above it.
-        for part, lull in ((0.2, quiet), (0.75, back)):
-            noise = -inf
-            if back - quiet >= 3 * self._hop:
-                before = _loud_part(flat[quiet - first : back - first], self._hop, part)
-                noise = min(before, _lull(flat[lull - first : at - first], self._hop))
-            level = max(dbfs, noise + OVER_BED_DB)
-            placed = onset(level, noise, back)
-            if placed is None or placed > back - first + self._hop:
-                break
-        else:  # the detector was late, and the word began a little earlier
-            earlier = onset(level, noise, quiet)
-            if earlier is not None and (quiet == since or earlier > quiet - first + self._hop):
-                placed, back = earlier, quiet
-        if placed is None:
-            return at, self._samples(BACK_MS), level
-        others = [onset(level + db, noise, back) for db in (-6, 6)]
-        places = [placed, *(o for o in others if o is not None)]
-        return first + placed, max(places) - min(places), level
-
-    def _lead_in(self, audible: NDArray[np.intp], back: int, upto: int) -> int | None:
-        """Return the first of the audible samples that belong to the word at `upto`."""
-        audible = audible[audible >= back]
-        if not len(audible):
-            return None
-        breaks = np.flatnonzero(np.diff(audible) > self._hop)
-        firsts = audible[np.concatenate(([0], breaks + 1))]
-        lasts = audible[np.concatenate((breaks, [len(audible) - 1]))]
-        run = max(0, int(np.searchsorted(firsts, upto)) - 1)
-        while run > 0:
-            hole = int(firsts[run] - lasts[run - 1])
-            length = int(lasts[run - 1] - firsts[run - 1])
-            if hole > self._samples(HOLE_MS):
-                break
-            if hole > self._samples(CLICK_HOLE_MS) and not (
-                self._samples(CLICK_MS) <= length <= self._samples(BREATH_MS)
-            ):
-                break
-            run -= 1
-        return int(firsts[run])
-
-
-def _levels(pcm: Pcm, hop: int) -> NDArray[np.float64]:
-    """Return the level of every 10 ms in dBFS; the rest of them where there are fewer."""
-    whole = pcm[: len(pcm) // hop * hop] if len(pcm) >= hop else pcm
-    frames = whole.astype(np.float64).reshape(-1, min(hop, max(1, len(whole))))
-    power = np.einsum("ij,ij->i", frames, frames) / frames.shape[1] / FULL_SCALE**2
-    return 10 * np.log10(np.maximum(power, 1e-12)) if len(power) else np.array([-120.0])
-
-
-def _loud_part(pcm: Pcm, hop: int, quantile: float) -> float:
-    return float(np.quantile(_levels(pcm, hop), quantile))
-
-
-def _lull(pcm: Pcm, hop: int) -> float:
-    """Return the level of the quietest 30 ms."""
-    levels = _levels(pcm, hop)
-    return float(sliding_window_view(levels, min(3, len(levels))).max(axis=1).min())
-
-
-def _without_rumble(pcm: Pcm, rate: int) -> Pcm:
-    """Take offset, hum and rumble out of sound: a Butterworth filter of the fourth order."""
-    size = 1 << (len(pcm) - 1).bit_length()
-    s = 1j * np.fft.rfftfreq(size, 1 / rate) / RUMBLE_HZ
-    response = s**4 / ((s**2 + 0.7654 * s + 1) * (s**2 + 1.8478 * s + 1))
-    flat = np.fft.irfft(np.fft.rfft(pcm, size) * response, size)[: len(pcm)]
-    return np.rint(np.clip(flat, -32768, 32767)).astype(np.int16)
+        return place(self._slice, at, since, self._upto, dbfs, rate=self.rate)

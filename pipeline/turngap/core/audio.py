@@ -30,6 +30,9 @@ WINDOW_MS = 10.0
 # the window (0.6 ms) to be audible: a click or a lost bit is not, however loud.
 CLICK_DB = 12.0
 
+# A first word reaches back this far at most; one that may begin anywhere in it cannot be placed.
+UNPLACED_MS = 250.0
+
 
 def dbfs_to_amplitude(dbfs: float) -> float:
     """Amplitude in int16 units of a level in dB relative to full scale."""

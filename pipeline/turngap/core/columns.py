@@ -211,7 +211,7 @@ TURN_COLUMNS: "Sequence[Column[Turn]]" = (
     Column(
         "onset_spread_ms",
         "number",
-        "How far apart three levels, 6 dB apart, place the agent's first word, in ms.",
+        "How far off the agent's first word may be, by three levels and what a bed hides, in ms.",
         lambda turn: turn.onset_spread_ms,
         True,
     ),

@@ -36,7 +36,7 @@ class AgentSpeech:
     """The agent began to speak. `received_ns`: arrival of the chunk that holds the onset.
 
     `lead_ns` is how much audio without speech was played directly before the onset. `spread_ns` is
-    how far apart three levels place the onset. More of the speech may correct an onset that was
+    how far off the onset may be. More of the speech may correct an onset that was
     reported before: `instead_of_ns`.
     """
 

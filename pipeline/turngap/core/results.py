@@ -155,7 +155,7 @@ class Turn(Document):
     caller from measuring the turn. `notes` say what else was odd about what the agent sent, such as
     values that were left out, and how often.
     `first_sound_ms` is the gap to the agent's first sound, speech or not; `onset_spread_ms` is how
-    far apart three levels place its first word; `bed_dbfs` is the level of what it plays while
+    far off its first word may be; `bed_dbfs` is the level of what it plays while
     nobody speaks, where that is audible. `waited_ms`, of an abandoned turn, is the time from the
     person's end to their next word.
     `first_answer_ms` is the gap to the first word that is no hold phrase, also of an answer that

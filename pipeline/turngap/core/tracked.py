@@ -32,7 +32,7 @@ class TrackedTurn:
         lead_ns: the part of the gap in which the agent played inaudible audio up to its onset.
         first_sound_ns: the first sound of the agent after the person's end, speech or not; from the
             person's start on if it cut in.
-        onset_spread_ns: how far apart three levels place the onset.
+        onset_spread_ns: how far off the onset may be.
         bed_dbfs: the level of what the agent plays while nobody speaks, where that is audible.
         waited_ns: from the user's end to the user's next word, of an abandoned turn.
     """

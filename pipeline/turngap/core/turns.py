@@ -4,9 +4,9 @@ from bisect import insort
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from turngap.core.audio import AUDIBLE_DBFS
+from turngap.core.audio import AUDIBLE_DBFS, UNPLACED_MS
 from turngap.core.budget import TurnEnd, outcome_of
-from turngap.core.clock import ns_to_ms
+from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.credits import Credits, any_in, credits_of, is_short
 from turngap.core.events import (
     AgentBed,
@@ -213,6 +213,10 @@ class TurnTracker:
         late = end.reason == "timeout"
         reply = None if late or not credits.reply else credits.reply[0]
         answer = credits.answer(speech)
+        hidden = None
+        if reply and (reply.spread_ns or 0) >= ms_to_ns(UNPLACED_MS):  # nobody can tell where
+            hidden, answer = reply, None if answer is reply else answer
+            reply = None
         answer_ns = answer.start_ns - speech.end_ns if answer else None
         gap_ns = reply.start_ns - speech.end_ns if reply else None
         agent_turns = self._agent_turns_in(speech)
@@ -239,7 +243,7 @@ class TurnTracker:
             user_end_ns=speech.end_ns,
             onset_ns=reply.start_ns if reply else None,
             gap_ns=gap_ns,
-            why_no_gap=None if reply else self._why_no_gap(speech, end, error, answer_ns),
+            why_no_gap=None if reply else self._why_no_gap(speech, end, error, answer_ns, hidden),
             why_no_marks=why_no_marks,
             error=error,
             stages=stages_of(marks) if reply else (),
@@ -326,10 +330,19 @@ class TurnTracker:
         return next(within, None)
 
     def _why_no_gap(
-        self, speech: UserSpeech, end: TurnEnded, error: str | None, answer_ns: int | None
+        self,
+        speech: UserSpeech,
+        end: TurnEnded,
+        error: str | None,
+        answer_ns: int | None,
+        hidden: Stretch | None,
     ) -> str:
         if error is not None:
             return f"the agent failed: {error}"
+        if hidden is not None:
+            at_ms, bed_dbfs = ns_to_ms(hidden.start_ns - speech.end_ns), self._bed(hidden.start_ns)
+            under = "" if bed_dbfs is None else f" under the bed ({bed_dbfs:.0f} dBFS)"
+            return f"the first word, near {at_ms:,.0f} ms, cannot be placed{under}"
         upto = min(self._next_start(speech), end.at_ns)
         silent = (f for f in self._faults if isinstance(f, AgentSilent))
         told = next((s.why for s in silent if speech.start_ns <= s.at_ns <= upto), None)

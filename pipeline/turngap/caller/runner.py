@@ -40,9 +40,8 @@ async def runner_error(url: str, error: AgentError) -> AgentError | None:
     parts = urlsplit(url)
     there = urlunsplit(parts._replace(path=RUNNER_PATH, query=""))
     silent = parts.path.startswith(RUNNER_PATH) and error.kind in (LINE_LOST, NOT_READY)
-    if error.kind not in REFUSED and (not silent or _has_said_why(error)):
-        return None
-    if not await is_runner(url):
+    unsaid = error.kind in REFUSED or (silent and not _has_said_why(error))
+    if not unsaid or not await is_runner(url):
         return None
     runner = f"pipecat's development runner answers at {parts.netloc.rpartition('@')[2]}"
     if error.kind == LINE_LOST:

@@ -1,9 +1,7 @@
 """Is the candidate slower than the reference, or does it cut in more? Paired statistics.
 
-Identical code on a shared runner has been seen to move p95 by more than half, so a fixed "5 %
-worse" either cries wolf or sleeps. Here each turn of the candidate is paired with the same turn of
-the reference (same recording, same phase, same round), a difference must be beyond chance after
-correcting for the number of metrics, and a pass must exclude a regression of the size that matters.
+Each turn of the candidate is paired with the same turn of the reference (recording, phase, round).
+A difference must be beyond chance, and a pass must exclude a regression of the size that matters.
 docs/methodology.md says how, and what that catches.
 """
 

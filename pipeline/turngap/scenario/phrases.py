@@ -12,8 +12,7 @@ from text_to_num import alpha2digit  # type: ignore[import-untyped]
 # Arguments: text, language, and the number up to which a lone number word stays a word.
 _in_digits: Callable[[str, str, float], str] = alpha2digit  # type: ignore[assignment]
 
-# Put behind a word that is no number, or denies nothing: "one moment", "a second", "no problem". A
-# letter that no language of agents has.
+# Put behind a word that is no number, or denies nothing: "one moment", "no problem".
 _IDLE = "ǂ"
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff'’ʼ]")
 # Vowel signs that readers of Arabic and Hebrew do without, and the stroke that widens a word.

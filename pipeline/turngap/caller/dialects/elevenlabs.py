@@ -45,7 +45,7 @@ class ElevenLabsSession(PlainSession):
         super().__init__()
         self._up = self._down = _UNTOLD
         self.rate = self._up.rate
-        self._begun = self._due = False
+        self._begun = self.due = False
         self._latest = self._dropped = -1  # numbers of the agent's audio
 
     def open(self) -> list[Incoming]:
@@ -100,21 +100,17 @@ class ElevenLabsSession(PlainSession):
 
     def await_reply(self, _: Mapping[str, Any]) -> list[Incoming]:
         """Expect the agent to speak of a tool's result."""
-        self._due = True
+        self.due = True
         return [ReplyDue()]
 
-    def complete(self, _: Mapping[str, Any]) -> list[Incoming]:
-        """Take a reply as whole, unless it was spoken while a tool was at work."""
-        return [] if self._due else [ReplyDone()]
-
     def transcribe(self, event: Mapping[str, Any]) -> list[Incoming]:
-        """Read what the agent heard; a tool of an earlier turn owes nothing any more."""
-        self._due = False
+        """Read what the agent heard."""
+        self.due = False
         return [Transcript(inside(event, "user_transcription_event").get("user_transcript", ""))]
 
     def reply(self, event: Mapping[str, Any]) -> list[Incoming]:
         """Read what the agent says: of a tool's result, if one was at work."""
-        self._due = False
+        self.due = False
         text = inside(event, "agent_response_event").get("agent_response", "")
         return [ReplyText(text), ReplyText(" ")]
 
@@ -137,7 +133,7 @@ _READERS: dict[str, Callable[[ElevenLabsSession, Mapping[str, Any]], list[Incomi
     "agent_tool_response": ElevenLabsSession.await_reply,
     "user_transcript": ElevenLabsSession.transcribe,
     "agent_response": ElevenLabsSession.reply,
-    "agent_response_complete": ElevenLabsSession.complete,
+    "agent_response_complete": lambda session, _: [] if session.due else [ReplyDone()],
     "client_error": _fault,
 }
 

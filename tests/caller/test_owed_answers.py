@@ -115,7 +115,7 @@ def test_what_was_on_its_way_when_it_was_dropped_is_the_old_reply() -> None:
 
 def test_words_that_fall_into_the_persons_first_answer_nothing_of_theirs() -> None:
     """The second part of the reply begins as the person does, and their turn is answered apart."""
-    agent = TimedAgent([(Says(300, 2000), Says(4100, 400)), (Says(700),)])
+    agent = TimedAgent([(Says(300, 2000), Says(6560, 400)), (Says(700),)])
     heard = hear(agent, [turn(), turn()])
     assert (heard.outcomes, heard.gaps_ms) == (["answered", "answered"], [300, 700])
     assert len(heard.turns[1].turn.ambiguous) == 1

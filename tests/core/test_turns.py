@@ -255,7 +255,7 @@ def test_a_second_reply_that_began_after_the_user_did_is_a_cut_in() -> None:
     turns = play(
         *(user(1, 0, 1000), speaks(1400), silent(2000), ended(1, 3500)),
         user(2, 4000, 6000),
-        *(speaks(4300), silent(5000)),
+        *(speaks(4300), silent(5400)),
         *(speaks(6500), silent(7000), ended(2, 7200)),
     )
     assert outcomes(turns) == ["answered", "cut_in"]

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from math import ceil
+from typing import Literal
 
 from turngap.caller.ear import SPEECH_GAP_MS, Heard
 from turngap.caller.hearing import Listener
@@ -23,7 +24,7 @@ from turngap.caller.stream import (
 from turngap.core.audio import Pcm
 from turngap.core.budget import NO_REPLY_MS, QUIET_MS, TurnEnd
 from turngap.core.clock import NS_PER_MS, Clock, ms_to_ns
-from turngap.core.credits import HOLD_PHRASE_MS, PAUSE_MS
+from turngap.core.credits import PAUSE_MS, SENTENCE_MS
 from turngap.core.errors import AgentError
 from turngap.core.events import Event, PlayoutFlushed, TurnEnded, UserBackchannel, UserSpeech
 from turngap.core.results import OffsetRecord
@@ -79,7 +80,7 @@ class Patience:
         quiet_ms: silence that ends a reply if the agent does not say that it is done.
         quiet_after_done_ms: silence that ends a reply that the agent has called done.
         hold_ms: silence that ends a reply so short that it may be a hold phrase ("one moment"),
-            unless the agent has called it whole; but no longer than `no_reply_ms` allows.
+            unless the agent has called it whole; but no longer than `no_reply_ms`.
         longest_reply_ms: the caller stops waiting for a reply that goes on for longer.
         settle_ms: how long to wait for the agent's marks after the reply.
         backchannel_ms: a reply that falls silent this soon after a backchannel was stopped by it.
@@ -414,8 +415,7 @@ class Conversation:
         quiet_ns = since_ns + ms_to_ns(patience.quiet_after_done_ms if done else patience.quiet_ms)
         if self._is_whole(running):
             return quiet_ns
-        hold_ns = since_ns + ms_to_ns(patience.hold_ms)
-        return max(quiet_ns, min(self._due_ns(running), hold_ns) if running else hold_ns)
+        return max(quiet_ns, since_ns + ms_to_ns(min(patience.hold_ms, patience.no_reply_ms)))
 
     def _due_ns(self, running: _Running) -> int:
         """Return when the wait for a turn's reply runs out."""
@@ -425,7 +425,7 @@ class Conversation:
         """Return whether what was heard is more than a hold phrase, by its length or a word."""
         if running is None:  # a greeting may begin with no more than "hello", too
             first_ns, over_ns = self._tracker.first_onset_ns or 0, self._listener.silent_since_ns
-            long = over_ns - first_ns >= ms_to_ns(HOLD_PHRASE_MS)
+            long = over_ns - first_ns >= ms_to_ns(SENTENCE_MS)
             return long or self._listener.called_done_since(0, whole=True)
         return (
             not self._tracker.may_go_on(running.number)
@@ -467,13 +467,20 @@ class Conversation:
                 break
         for running, following in zip_longest(self._open, self._open[1:]):
             reason = running.reason or self._why_lost()
-            ended = TurnEnded(running.number, self._clock.now_ns(), reason)
+            more = None if following or reason != "reply_done" else self._more(running)
+            ended = TurnEnded(running.number, self._clock.now_ns(), reason, more)
             turn = self._finished(running, ended)
             events = (*self._take_events(following), ended)
             played = self._played(running, turn, events, following)
             yield played
             self._listener.ear.forget_until(played.window[1])
         self._open.clear()
+
+    def _more(self, running: _Running) -> Literal["due", "may"] | None:
+        """Return whether more of a reply that fell silent is due, or may come."""
+        if self._listener.reply_due:
+            return "due"
+        return None if self._is_whole(running) else "may"
 
     def _why_lost(self) -> TurnEnd:
         if self.failure is None:

@@ -3,6 +3,8 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import inf
 
 from turngap.core.budget import LABEL_ERROR_MS
 from turngap.core.clock import ms_to_ns
@@ -17,11 +19,13 @@ EARLY_MS = 300.0
 # What still comes in so short a time after a flush, and lasts so long at most, was on its way.
 LEFTOVER_MS, LEFTOVER_LENGTH_MS = 100.0, 250.0
 # A sound of assent is shorter, and is over well before the person is.
-BACKCHANNEL_MS, BACKCHANNEL_ENDS_MS = 700.0, 100.0
+BACKCHANNEL_MS, BACKCHANNEL_ENDS_MS = 1000.0, 100.0
 # An agent drops a false start this soon after it began.
 FALSE_START_MS = 500.0
-# A hold phrase ("one moment, please") is shorter.
-HOLD_PHRASE_MS = 1500.0
+# A hold phrase ("one moment, please") is shorter, and so is the silence between two sentences.
+HOLD_PHRASE_MS, HOLD_SILENCE_MS, SENTENCE_MS = 3500.0, 2000.0, 1500.0
+# What ended so long before a flush was not cut off by it.
+OVER_MS = 40.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +64,18 @@ class Credits:
     def answer(self, speech: UserSpeech) -> Stretch | None:
         """Return the first part that is no hold phrase; None if there is none yet.
 
-        A short part is one only if another follows.
+        A part is one if 2 s of silence follow, and then another part; or if it is as short as a
+        sentence, and a longer part follows.
         """
         parts = self.parts(speech)
-        for part in parts[:-1]:
-            if not is_short(part):
+        for i, (part, then) in enumerate(pairwise(parts)):
+            length_ns = (part.end_ns or then.start_ns) - part.start_ns
+            silent_ns = then.start_ns - part.start_ns - length_ns
+            longer = any((p.end_ns or inf) - p.start_ns > length_ns for p in parts[i + 1 :])
+            holds = silent_ns >= ms_to_ns(HOLD_SILENCE_MS) or (
+                is_short(part, SENTENCE_MS) and longer
+            )
+            if not (is_short(part) and holds):
                 return part
         return parts[-1] if parts else None
 
@@ -118,7 +129,7 @@ def credits_of(
         if one.start_ns < early_ns and not answers:
             early.append(one)
         elif (
-            flushed_ns is None
+            (flushed_ns is None or flushed_ns - (one.end_ns or 0) > ms_to_ns(OVER_MS))
             and is_short(one, BACKCHANNEL_MS)
             and (one.end_ns or 0) <= speech.end_ns - ms_to_ns(BACKCHANNEL_ENDS_MS)
             and not answers

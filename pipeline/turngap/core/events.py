@@ -5,7 +5,7 @@ All instants are nanoseconds of the caller's clock.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from turngap.core.budget import DEFAULT_BUDGET_MS, TurnEnd
 
@@ -171,11 +171,15 @@ class TurnBroken:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The caller is done with `turn`: its reply ended, or one of the ways in which none will."""
+    """The caller is done with `turn`: its reply ended, or one of the ways in which none will.
+
+    `more` of the reply is `due` by the agent's words, or `may` come, as none called it whole.
+    """
 
     turn: int
     at_ns: int
     reason: TurnEnd
+    more: Literal["due", "may"] | None = None
 
 
 Event = (

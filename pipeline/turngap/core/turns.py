@@ -50,7 +50,8 @@ class TurnTracker:
     turn's end is left out of it, and of every other turn.
 
     Which of the agent's speech is the reply is decided in `turngap.core.credits`. A turn that was
-    not answered while the caller waited keeps its claim on what is heard in the turns after it.
+    not answered while the caller waited, or maybe with a hold phrase only, keeps its claim on what
+    is heard in the turn after it.
 
     Attributes:
         slack: by how much the agent's marks may lie beside the truth.
@@ -73,7 +74,8 @@ class TurnTracker:
         self._endpoints_told: list[int] = []
         self._broken: list[TurnBroken] = []
         self._hums: list[int] = []
-        self._unheard: tuple[UserSpeech, TurnEnded] | None = None  # an answer that did not come
+        # Whose answer is yet to come: surely (0), or maybe, as that many parts of one were heard.
+        self._unheard: tuple[UserSpeech, TurnEnded, int] | None = None
         # What follows from speech, silences, flushes and turns, until one of these changes: an
         # agent may send a hundred thousand other messages, and each is followed by questions.
         self._known: dict[int, Credits] = {}
@@ -94,13 +96,17 @@ class TurnTracker:
             return ()
         self._finished.add(event.turn)
         speech = self._announced[event.turn]
-        turn = self._finish(speech, event)
-        unheard = event.reason == "timeout" and not turn.parts_ns and turn.error is None
+        credits = self._credits(speech, event.at_ns)
+        turn = self._finish(speech, event, credits)
         silent = any(speech.start_ns <= f.at_ns <= event.at_ns for f in self._faults)
-        if unheard and not silent and (self._owed() or not turn.ambiguous):
-            self._unheard = (speech, event)
-        elif turn.onset_ns is not None and not turn.ambiguous:
-            self._unheard = None
+        heard = turn.parts_ns or turn.ambiguous
+        if event.reason == "timeout":
+            if turn.error is None and not silent and (self._owed() or not heard):
+                self._unheard = (speech, event, 0)
+        elif turn.onset_ns is not None:
+            parts = 0 if event.more == "due" else len(credits.parts(speech)) or 1
+            goes_on = event.more or (turn.ambiguous and turn.outcome == "cut_in")
+            self._unheard = (speech, event, parts) if goes_on else None
         self._known.clear()
         return (turn,)
 
@@ -204,11 +210,10 @@ class TurnTracker:
             hums=self._hums,
             decided=sorted([*self._decided(), *self._endpoints_told]),
             first=speech.start_ns <= min(s.start_ns for s in self._announced.values()),
-            owed=self._owed() is not None,
+            owed=self._owed(0) is not None,
         )
 
-    def _finish(self, speech: UserSpeech, end: TurnEnded) -> TrackedTurn:
-        credits = self._credits(speech, end.at_ns)
+    def _finish(self, speech: UserSpeech, end: TurnEnded, credits: Credits) -> TrackedTurn:
         # Where the wait ran out, what came after it is late.
         late = end.reason == "timeout"
         reply = None if late or not credits.reply else credits.reply[0]
@@ -270,7 +275,7 @@ class TurnTracker:
         self, speech: UserSpeech, credits: Credits, heard: AgentMarks | None
     ) -> tuple[str, ...]:
         """Say why what was heard in this turn may belong to another."""
-        owed = self._owed()
+        owed = self._owed(0)
         if credits.early:
             began_ms = ns_to_ms(credits.early[0].start_ns - speech.start_ns)
             whose = "the turn before" if owed is None else f"turn {owed.turn}"
@@ -286,15 +291,25 @@ class TurnTracker:
                 "answer to the turn before",
             )
         own = heard is not None and heard.marks.get("endpoint", 0) >= speech.start_ns
-        if owed is None or own or not credits.reply:
+        if own or not credits.reply:
             return ()
-        return (f"an answer to turn {owed.turn} was not heard, and this may be it",)
+        if owed is not None:
+            return (f"an answer to turn {owed.turn} was not heard, and this may be it",)
+        # What is usual after a whole answer says nothing; a cut-in, or a second answer, does.
+        answer = credits.answer(speech)
+        usual = answer is not None and answer.start_ns == credits.reply[0].start_ns
+        owed = None if usual else self._owed(1 if answer else None)
+        if owed is None:
+            return ()
+        return (f"turn {owed.turn} may have heard a hold phrase, and this may be its answer",)
 
-    def _owed(self) -> UserSpeech | None:
+    def _owed(self, most_parts: int | None = None) -> UserSpeech | None:
         """Return the last turn whose answer was not heard; an agent that missed it owes none."""
         if self._unheard is None:
             return None
-        speech, end = self._unheard
+        speech, end, parts = self._unheard
+        if most_parts is not None and parts > most_parts:
+            return None
         told = sorted([*self._decided(), *(t.at_ns for t in self._transcripts)])
         return speech if not told or any_in(told, speech.start_ns, end.at_ns) else None
 

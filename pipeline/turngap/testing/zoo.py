@@ -378,7 +378,8 @@ class _Call:
         if spoken and "deaf" not in [act for _, act in acts]:
             words += [(150, "user-stopped-speaking"), (155, "user-transcription")]
             tools = [ms for ms, act in acts if act == "llm-function-call-stopped"]
-            words += _replied(min([*tools, 110, spoken[0] - 150]) + 50, spoken[-1] - 20)
+            begun_ms = max(tools, default=min(110, spoken[0] - 150)) + 50
+            words += _replied(begun_ms, spoken[-1] - 20)
         for ms, act in (*words, *acts):
             self._plan(end_ns + ms_to_ns(ms), act)
 

@@ -42,6 +42,45 @@ def test_an_answer_in_parts_is_of_one_turn_and_its_holes_are_told(
     assert heard.turns[1].holes == ()
 
 
+@pytest.mark.parametrize("ms", [2200, 3000])
+def test_a_long_hold_phrase_is_told_by_the_silence_after_it(ms: int) -> None:
+    agent = TimedAgent([(Says(300, ms), Says(300 + ms + 2500))])
+    heard = hear(agent, [turn(), turn()])
+    assert (heard.gaps_ms, heard.first_answers_ms) == ([300] * 2, [2800 + ms] * 2)
+    assert not any(p.turn.ambiguous for p in heard.turns)
+
+
+@pytest.mark.parametrize("said", [(Says(300, 2200), Says(7500)), (Says(300, 900), Says(6300))])
+def test_an_answer_that_comes_after_the_wait_is_never_the_next_turns_unnoted(
+    said: tuple[Says, ...],
+) -> None:
+    heard = hear(TimedAgent([said, (Says(400),)]), [turn(), turn(3000)])
+    assert heard.outcomes == ["answered", "cut_in"]
+    assert [len(p.turn.ambiguous) for p in heard.turns] == [0, 1]
+
+
+def test_an_answer_that_the_agent_has_announced_stays_owed() -> None:
+    first = ("bot-llm-started", "llm-function-call-started", "bot-llm-stopped")
+    heard = hear(
+        TimedAgent([(Says(300, 600, first=first), Says(9000)), (Says(500),)], rtvi=True),
+        [turn(), turn(4500)],
+    )
+    assert heard.gaps_ms == [300, 500]
+    assert [len(p.turn.ambiguous) for p in heard.turns] == [0, 1]
+
+
+def test_a_claim_hides_no_cut_in_after_another_reply() -> None:
+    agent = TimedAgent([(), (Says(500),), (Says(1500, 2500, from_start=True),)])
+    heard = hear(agent, [turn(), turn(), turn(3000)])
+    assert heard.outcomes == ["no_reply", "answered", "cut_in"]
+    assert [len(p.turn.ambiguous) for p in heard.turns] == [0, 1, 1]
+
+
+def test_short_sentences_with_pauses_are_one_answer() -> None:
+    said = (Says(500, 700), Says(2400, 700), Says(4300, 700))
+    assert hear(TimedAgent([said]), [turn()]).first_answers_ms == [500]
+
+
 def test_audio_that_runs_out_for_a_moment_is_a_hole() -> None:
     heard = hear(TimedAgent([(Says(400, 500), Says(1100, 500))]), [turn()])
     ((at_ns, length_ns),) = heard.turns[0].holes
@@ -87,6 +126,11 @@ def test_a_sound_of_assent_is_neither_cut_in_nor_reply() -> None:
     assert [p.turn.backchannels_heard for p in heard.turns] == [1, 1]
     alone = hear(TimedAgent([said[:1]]), [turn(3000)])
     assert alone.outcomes == ["no_reply"]
+
+
+def test_what_is_longer_than_assent_is_a_cut_in_though_it_stops() -> None:
+    heard = hear(TimedAgent([(Says(700, 1200, from_start=True), Says(500))]), [turn(3000)])
+    assert (heard.outcomes, heard.first_answers_ms) == (["cut_in"], [500])
 
 
 @pytest.mark.parametrize(("early_ms", "outcome"), [(40, "answered"), (80, "cut_in")])

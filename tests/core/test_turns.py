@@ -430,6 +430,17 @@ def test_a_backchannel_takes_no_turn_whatever_the_agent_makes_of_it() -> None:
     assert [yield_ms(t) for t in turns] == [None, None]
 
 
+@pytest.mark.parametrize(("flushed_at", "outcome"), [(1950, "answered"), (1810, "cut_in")])
+def test_a_flush_after_a_sound_of_assent_did_not_cut_it_off(
+    flushed_at: float, outcome: Outcome
+) -> None:
+    (turn,) = play(
+        *(user(1, 0, 4000), speaks(1500), silent(1800), flushed(flushed_at)),
+        *(speaks(4500), silent(5500), ended(1, 5700)),
+    )
+    assert (turn.outcome, turn.backchannels_heard) == (outcome, int(outcome == "answered"))
+
+
 # --- the agent's marks ------------------------------------------------------------------------
 
 FULL = {name: 1000.0 + 24 * i for i, name in enumerate(AGENT_MARKS, start=1)}  # sent at 1240

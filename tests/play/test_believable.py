@@ -62,6 +62,12 @@ def test_a_run_with_too_many_starved_turns_is_invalid(starved: int, turns: int, 
     assert (why_invalid(summarise(run)) == ()) is valid
 
 
+def test_a_run_with_most_turns_ambiguous_is_invalid():
+    noted = [make_turn(turn=n, notes={"ambiguous: it may be turn 1's": 1}) for n in (1, 2)]
+    assert "in 2 of 3 turns" in why_invalid(summarise([*noted, make_turn(turn=3)]))[0]
+    assert why_invalid(summarise([*noted, make_turn(turn=3), make_turn(turn=4)])) == ()
+
+
 def test_who_accepts_a_later_caller_gets_a_run_that_says_so(tmp_path: Path):
     late = pacing_record((30_000_000,), 5_000_000, starved_ms=40.0)
     assert (late.starved, late.error_ms) == (False, 35.0)

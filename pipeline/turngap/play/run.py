@@ -52,6 +52,7 @@ UNHEARD_GREETING = "this agent greets in other calls, and what was heard first m
 # Above this share of lost calls, of so many at least, or after so many in a row, a run is not worth
 # going on with.
 MOST_LOST, FEWEST_CALLS = 0.5, 4
+MOST_AMBIGUOUS = 0.5  # of the turns of a valid run
 # Above this share of starved turns even p95 rests on turns that the caller itself delayed.
 MAX_STARVED_SHARE = 0.05
 
@@ -451,6 +452,11 @@ def why_invalid(summary: Summary, starved_ms: float = STARVED_MS) -> tuple[str, 
         return ("no turn was finished",)
     if summary.lost_calls > MOST_LOST * summary.calls:
         return (f"{summary.lost_calls} of {summary.calls} calls were lost",)
+    if (ambiguous := summary.heard.ambiguous_turns) > MOST_AMBIGUOUS * summary.turns:
+        return (
+            f"in {ambiguous} of {summary.turns} turns what was heard may be the answer to another: "
+            "their notes say why; a larger --no-reply-ms hears slow answers out",
+        )
     # One turn alone is marked, and moves no median of five or more.
     several = summary.starved > 1 or summary.turns < n_needed(0.5)
     if several and summary.starved / summary.turns > MAX_STARVED_SHARE:

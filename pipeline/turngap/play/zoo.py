@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
+from itertools import product, starmap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -148,11 +148,22 @@ def _judge_turn(right: Truth, turn: Turn | None) -> tuple[Verdict, str]:
     read = _read_of(turn)
     if all(_near(read.get(name), wanted) for name, wanted in right.items() if name != "refuses"):
         return "right", ""
-    reasons = [*turn.notes, turn.left_out or turn.why_no_gap or ""] if turn else []
-    why = ": ".join([f"{_words(read)}, not {_words(right)}", *filter(None, reasons)])
+    reasons = _reasons(turn)
+    why = ": ".join([f"{_words(read)}, not {_words(right)}", *reasons])
     declared = right.get("refuses")
     refused = declared is not None and any(declared in reason for reason in reasons)
     return ("refused" if refused else "wrong"), why
+
+
+def _reasons(turn: Turn | None) -> list[str]:
+    return [*turn.notes, *filter(None, (turn.left_out, turn.why_no_gap))] if turn else []
+
+
+def _shown(right: Truth, turn: Turn | None) -> str:
+    """Name what was read: as the truth has it where it is right, else with the reason."""
+    if _judge_turn(right, turn)[0] == "right":
+        return _words(right)
+    return ": ".join([_words(_read_of(turn)), *_reasons(turn)])
 
 
 def _near(found: Any, wanted: Any) -> bool:
@@ -193,16 +204,10 @@ def _distinct(words: Iterable[str]) -> str:
 
 
 def rows_of(readings: Iterable[Reading]) -> list[dict[str, str]]:
-    """Make rows for people, in which dialects share a row where an agent is read the same.
-
-    A turn that is read right is shown as the truth has it.
-    """
+    """Make rows for people, in which dialects share a row where an agent is read the same."""
     found: dict[tuple[str, ...], list[str]] = {}
     for each in readings:
-        reads = _distinct(
-            _words(right if _judge_turn(right, turn)[0] == "right" else _read_of(turn))
-            for right, turn in _with_truths(each.agent, each.turns)
-        )
+        reads = _distinct(starmap(_shown, _with_truths(each.agent, each.turns)))
         row = (each.agent.does, _distinct(map(_words, each.agent.right)), reads, each.verdict)
         found.setdefault((each.agent.name, *row), []).append(each.dialect)
     several = Counter(name for name, *_ in found)

@@ -22,9 +22,9 @@ FRAME = 4 * STEP
 # its own band.
 BANDS_HZ = ((100, 1000), (1000, 3500), (3500, 7900))
 
-# Silero reads windows of 32 ms. Read from four offsets it places a bound four times as finely, and
+# Silero reads windows of 32 ms. Read from two offsets it places a bound twice as finely, and
 # does not depend on where the recording happens to begin.
-OFFSETS = (0, 128, 256, 384)
+OFFSETS = (0, 256)
 
 # Silero's level is set so that 200 ms of the recording, the length of a short word, lie at or above
 # this RMS: about the level of its training data. A thump is shorter, so it does not set the level.

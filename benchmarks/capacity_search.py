@@ -29,8 +29,7 @@ from scipy.special import ndtri
 
 from turngap.core.clusters import Clusters
 from turngap.load.confirm import Evidence
-from turngap.load.probe import Probe
-from turngap.load.search import Search
+from turngap.load.search import Probe, Search
 
 CAPACITY = 12
 LIMITS: tuple[Limit, ...] = ("slows", "refuses", "queues")

@@ -4,16 +4,14 @@
 
 The figures are those of TensorRT-LLM 1.0 (NVIDIA/TensorRT-LLM, docs/source/performance/
 perf-overview.md): total output tokens/s with all requests there from the beginning. The
-efficiencies of `turngap.inference.hardware` were fitted to them: this is no independent check.
+efficiencies of `turngap.inference.server` were fitted to them: this is no independent check.
 """
 
 from dataclasses import dataclass
 from statistics import fmean
 
 from turngap.inference.engine import FOREVER_PS, Engine, Policy, Request
-from turngap.inference.hardware import Precision, find_accelerator
-from turngap.inference.model import find_model
-from turngap.inference.server import PS_PER_S, Server
+from turngap.inference.server import PS_PER_S, Precision, Server, find_accelerator, find_model
 
 # Prompt and reply in tokens, and how many requests that benchmark makes of them.
 LENGTHS = (

@@ -15,8 +15,8 @@ from typing import Any
 
 from turngap.core.columns import TURN_COLUMNS, Column
 from turngap.history.listing import COLUMNS as HISTORY_COLUMNS
-from turngap.load.columns import STEP_COLUMNS
-from turngap.load.columns import TURN_COLUMNS as LOAD_TURN_COLUMNS
+from turngap.load.export import STEP_COLUMNS
+from turngap.load.export import TURN_COLUMNS as LOAD_TURN_COLUMNS
 from turngap.store.tables import RUN_COLUMNS
 
 PAGE = Path(__file__).parents[1] / "docs" / "data.md"

@@ -8,9 +8,7 @@ from inference_cases import MIXTURE
 from turngap.fleet.fleet import Fleet, Load, Pool, simulate
 from turngap.fleet.workload import TurnSample, Workload
 from turngap.inference.engine import Policy
-from turngap.inference.hardware import H100, WAFER
-from turngap.inference.model import find_model
-from turngap.inference.server import Server, Speculation
+from turngap.inference.server import H100, WAFER, Server, Speculation, find_model
 
 SAMPLES = tuple(TurnSample(250 + 9 * n, 40, 900 + 70 * n, 1500, 10, 14 + n, 5) for n in range(12))
 WORK = Workload(SAMPLES, system_tokens=300, turns=6, think_ms=300, think_sigma=0.6)

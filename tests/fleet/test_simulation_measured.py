@@ -5,7 +5,7 @@ import pytest
 
 from turngap.core.results import Turn
 from turngap.core.stages import stages_of
-from turngap.fleet.measured import measured_turns
+from turngap.fleet.workload import measured_turns
 
 USER_END_NS = 5_000_000_000
 MARKS_MS = {

@@ -6,9 +6,7 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 
 from turngap.inference.engine import FOREVER_PS, Engine, Policy, Request, Step
-from turngap.inference.hardware import H100, WAFER
-from turngap.inference.model import Model, find_model
-from turngap.inference.server import PS_PER_MS, Server, Speculation
+from turngap.inference.server import H100, PS_PER_MS, WAFER, Model, Server, Speculation, find_model
 
 MIXTURE = Model(
     "mixture", params_b=8.0, layers=8, heads=16, kv_heads=4, head_dim=64,

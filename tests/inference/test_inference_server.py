@@ -4,17 +4,24 @@ import pytest
 
 from turngap.core.errors import InputError
 from turngap.inference.engine import FOREVER_PS, Engine, Policy, Request
-from turngap.inference.hardware import (
+from turngap.inference.server import (
     ACCELERATORS,
     GB200,
     H100,
     H200,
+    MODELS,
+    PS_PER_MS,
+    PS_PER_S,
     WAFER,
     Accelerator,
+    Model,
+    Server,
+    Speculation,
+    StepCosts,
+    dense,
     find_accelerator,
+    find_model,
 )
-from turngap.inference.model import MODELS, Model, dense, find_model
-from turngap.inference.server import PS_PER_MS, PS_PER_S, Server, Speculation, StepCosts
 
 PLAIN = Accelerator(
     "plain",

@@ -429,7 +429,7 @@ async def test_turns_longer_than_there_was_time_for_fill_no_disk(tmp_path: Path)
 async def test_turns_of_no_length_fill_no_disk_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turngap.live.session.TURNS_RATE", 0.005)
+    monkeypatch.setattr("turngap.live.app.TURNS_RATE", 0.005)
     async with serving(tmp_path) as server, server.page() as page:
         await page.ready()
         for turn in range(1, 6):  # ten minutes' worth at that rate are 3 s

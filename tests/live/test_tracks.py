@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngap.core.clock import samples_to_ns
-from turngap.live.connection import Track
+from turngap.live.conversation import Track
 
 SIZES = st.lists(st.integers(1, 500), min_size=1, max_size=20)
 

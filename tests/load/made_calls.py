@@ -11,10 +11,9 @@ from turngap.caller.line import Line
 from turngap.core.budget import STARVED_MS
 from turngap.core.clock import NS_PER_S, Clock
 from turngap.core.results import MarkRecord, PacingRecord, Turn
-from turngap.load.calls import Played, play_step
+from turngap.load.calls import LinePlayer, Played, play_step
 from turngap.load.plan import shape_of
 from turngap.load.schedule import Step, Window, held
-from turngap.load.share import LinePlayer
 from turngap.scenario.clips import Clip
 from turngap.scenario.library import LoadedScenario
 from turngap.scenario.model import Scenario, SpeechBounds, UserTurn

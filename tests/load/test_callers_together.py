@@ -2,9 +2,8 @@
 
 from made_calls import ANSWERS, BUDGET_MS, opening, played, scenario_of, step_of
 
-from turngap.load.calls import CallerLate, Lateness, Played, counted_ns, play_calls
+from turngap.load.calls import CallerLate, Lateness, LinePlayer, Played, counted_ns, play_calls
 from turngap.load.schedule import LAST_REPLY_S, Call, Shape, Step, Window, shares
-from turngap.load.share import LinePlayer
 from turngap.testing.memory import line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
 

@@ -7,12 +7,11 @@ from made_calls import BUDGET_MS, scenario_of
 
 from turngap.caller.conversation import Patience
 from turngap.caller.line import Line
-from turngap.load.calls import Played, play_step
+from turngap.load.calls import LinePlayer, Played, play_step
 from turngap.load.figures import figures_of
 from turngap.load.plan import shape_of
 from turngap.load.record import LoadTurn
 from turngap.load.schedule import Step, Window, held
-from turngap.load.share import LinePlayer
 from turngap.testing.agent import Reply, Script
 from turngap.testing.memory import line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time

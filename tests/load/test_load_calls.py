@@ -14,10 +14,9 @@ from turngap.caller.endpoint import Endpoint
 from turngap.caller.line import Line
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 from turngap.core.errors import AgentError
-from turngap.load.calls import Answered, MissedCallError, play_calls
+from turngap.load.calls import Answered, MissedCallError, longest_hole_ms, play_calls
 from turngap.load.record import LoadTurn
 from turngap.load.schedule import SETUP_S, Call, Shape, Window
-from turngap.load.share import longest_hole_ms
 from turngap.testing.agent import Reply, Script
 from turngap.testing.memory import End, line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from turngap.core.errors import InputError
-from turngap.load.asked import parse_rate, parse_sessions
-from turngap.load.plan import LoadPlan, turns_to_tell
+from turngap.load.plan import LoadPlan, parse_rate, parse_sessions, turns_to_tell
 from turngap.load.steps import callers_for
 from turngap.play.target import AgentChoice
 

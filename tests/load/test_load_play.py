@@ -18,21 +18,28 @@ from turngap.caller.endpoint import Endpoint
 from turngap.cli.loading import exit_code
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError, ExitCode, InputError
-from turngap.load.calls import Answered, CallerLate, CallMark, Played, load_turn, missed_turns
+from turngap.load.calls import (
+    Answered,
+    CallerLate,
+    CallMark,
+    Played,
+    Share,
+    load_turn,
+    missed_turns,
+)
 from turngap.load.export import read_load_turns
 from turngap.load.keeping import LoadProgress, LoadWriter
 from turngap.load.plan import LoadPlan
 from turngap.load.play import Loaded, load
 from turngap.load.rehearsal import Rehearsed
 from turngap.load.report import read_load
-from turngap.load.share import Share
 from turngap.load.words import answer, verdict
 from turngap.play.target import AgentChoice, Target
 from turngap.store.folders import INTERRUPTED
 from turngap.telemetry.exporter import TURNS
 from turngap.telemetry.telemetry import telemetry_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
-from turngap.workers.base import Done, Lost, Told, Work
+from turngap.workers.pool import Done, Lost, Told, Work
 
 # By its name: `turngap.load` is the function.
 PLAY = import_module("turngap.load.play")

@@ -21,9 +21,7 @@ from turngap.load.confirm import (
     lower_bound,
     turns_needed,
 )
-from turngap.load.explore import levels
-from turngap.load.probe import Pace, Probe
-from turngap.load.search import Search, to_come
+from turngap.load.search import Pace, Probe, Search, levels, to_come
 
 PACE = Pace(turn_s=8.0, step_s=20.0)
 

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 from capacity_agent import Limit, Trial, held_closed_loop, held_open_loop, on_time, searched
 
-from turngap.load.probe import Probe
+from turngap.load.search import Probe
 
 CAPACITY = 12
 

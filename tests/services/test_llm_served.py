@@ -20,9 +20,7 @@ from running_line import InstantClock, running
 
 from turngap.backends import COUNTS, Price, find
 from turngap.core.clock import NS_PER_MS, NS_PER_S, Clock
-from turngap.inference.hardware import H100
-from turngap.inference.model import find_model
-from turngap.inference.server import Server, StepCosts
+from turngap.inference.server import H100, Server, StepCosts, find_model
 from turngap.scenario.model import Scenario
 from turngap.testing import ManualClock
 from turngap_services.llm.sim import ServedSettings

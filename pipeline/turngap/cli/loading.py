@@ -21,7 +21,7 @@ from turngap.core.budget import (
 from turngap.core.errors import ExitCode
 from turngap.core.lengths import minutes_words
 from turngap.core.sizes import several
-from turngap.load.probe import MAX_MINUTES
+from turngap.load.search import MAX_MINUTES
 
 if TYPE_CHECKING:
     from turngap.load.keeping import Now
@@ -326,7 +326,7 @@ def kept(folders: "list[Path]") -> str:
 
 def exit_code(record: "LoadRecord", min_sessions: int | None) -> ExitCode:
     """Return the exit code of a load test that did not fail."""
-    from turngap.load.curve import enough
+    from turngap.load.figures import enough
 
     certified = record.capacity.sessions if record.capacity is not None else None
     steps = [step for step in record.steps if step.void is None]

@@ -16,9 +16,15 @@ from turngap.fleet import THINK_MS, THINK_SIGMA
 from turngap.fleet.fleet import Fleet, Pool, Routing
 from turngap.fleet.record import AgentCpu
 from turngap.inference.engine import Policy, PolicyName
-from turngap.inference.hardware import Accelerator, Precision, find_accelerator
-from turngap.inference.model import Model, find_model
-from turngap.inference.server import Server, Speculation
+from turngap.inference.server import (
+    Accelerator,
+    Model,
+    Precision,
+    Server,
+    Speculation,
+    find_accelerator,
+    find_model,
+)
 from turngap.store.files import read_text, read_toml
 from turngap.store.yaml import load_yaml
 

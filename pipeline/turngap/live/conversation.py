@@ -3,9 +3,11 @@
 It does no I/O. The turn tracker that judges a replay judges these turns too.
 """
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import soxr
 
 from turngap.caller import said
@@ -14,15 +16,236 @@ from turngap.caller.recording import agent_side
 from turngap.caller.stream import RATE
 from turngap.core.audio import Pcm
 from turngap.core.budget import DEFAULT_BUDGET_MS
-from turngap.core.clock import NS_PER_MS, ms_to_ns, samples_to_ns
+from turngap.core.clock import NS_PER_MS, NS_PER_S, ms_to_ns, samples_to_ns
 from turngap.core.errors import InputError
-from turngap.core.events import Event, TurnEnded, UserSpeech
+from turngap.core.events import (
+    AgentFault,
+    AgentMarks,
+    AgentSilence,
+    AgentSilent,
+    AgentSpeech,
+    AgentText,
+    Event,
+    PlayoutFlushed,
+    TurnEnded,
+    UserSpeech,
+    UserTranscript,
+)
 from turngap.core.results import AudioRecord, PacingRecord, Turn
+from turngap.core.stages import Slack
 from turngap.core.tracked import TrackedTurn
-from turngap.live.connection import Connection, Fact
+from turngap.core.turns import TurnTracker
 from turngap.live.wire import Played, TurnReport
 from turngap.scenario.speech import find_speech
 from turngap.store.turns import heard_agent_turn, plain_event, stored_fields
+
+# More of what the agent sent is not kept; this is longer than the longest reply waited for.
+SENT_S = 120.0
+# A turn is rarely longer than this, and its end is what counts.
+MIC_S = 180.0
+
+# Pieces of played audio, 20 ms each, that are kept until a turn is made of them.
+MOST_HEARD = round(MIC_S * 50)
+
+# An agent reports its marks once it has noticed an interruption. The caller of a replay waits as
+# long for them (turngap/caller/conversation.py).
+SETTLE_MS = 500.0
+
+Fact = said.Transcript | said.ReplyText | said.Marks | said.Fault
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    start: int
+    pcm: Pcm
+    rate: int
+    mic_at: int
+
+
+class Track:
+    """A stream of `total` samples so far; what is no longer kept reads as silence."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._chunks: deque[_Chunk] = deque()
+
+    def append(self, pcm: Pcm, rate: int, mic_at: int = 0) -> None:
+        """Add the next samples; `mic_at` is the microphone's position when they came."""
+        self._chunks.append(_Chunk(self.total, pcm, rate, mic_at))
+        self.total += len(pcm)
+
+    def read(self, start: int, stop: int) -> Pcm:
+        out = np.zeros(max(0, stop - start), dtype=np.int16)
+        for chunk in self._since(start):
+            low, high = max(start, chunk.start), min(stop, chunk.start + len(chunk.pcm))
+            if low < high:
+                out[low - start : high - start] = chunk.pcm[low - chunk.start : high - chunk.start]
+        return out
+
+    def played(self, start: int, samples: int, at_ns: int) -> list[Heard]:
+        """Return the samples from `start` on as they sounded from `at_ns`, in pieces."""
+        pieces: list[Heard] = []
+        for chunk in self._since(start):
+            low = max(start, chunk.start)
+            high = min(start + samples, chunk.start + len(chunk.pcm))
+            if low < high:
+                begun_ns = at_ns + samples_to_ns(low - start, chunk.rate)
+                pcm = chunk.pcm[low - chunk.start : high - chunk.start]
+                pieces.append(Heard(begun_ns, pcm, chunk.rate))
+        return pieces
+
+    def as_sent(self, since_mic: int, mic_rate: int) -> list[Heard]:
+        """Return what came after the microphone's sample `since_mic`, as if it sounded then."""
+        pieces: list[Heard] = []
+        free_ns = 0
+        for chunk in self._chunks:
+            if chunk.mic_at >= since_mic:
+                at_ns = max(free_ns, samples_to_ns(chunk.mic_at, mic_rate))
+                pieces.append(Heard(at_ns, chunk.pcm, chunk.rate))
+                free_ns = at_ns + samples_to_ns(len(chunk.pcm), chunk.rate)
+        return pieces
+
+    def _since(self, sample: int) -> list[_Chunk]:
+        """Return the chunks from the one with `sample` on; it is usually a recent one."""
+        found: list[_Chunk] = []
+        for chunk in reversed(self._chunks):
+            if chunk.start + len(chunk.pcm) <= sample:
+                break
+            found.append(chunk)
+        return found[::-1]
+
+    def forget_before(self, sample: int) -> None:
+        while self._chunks and self._chunks[0].start + len(self._chunks[0].pcm) <= sample:
+            self._chunks.popleft()
+
+
+@dataclass(slots=True)
+class Connection:
+    """One WebSocket's worth of a conversation, on its own page clock.
+
+    Attributes:
+        in_rate: rate of the microphone's audio, Hz.
+        offset_ns: the agent's clock minus the page clock, as last reported; None until then.
+        ended_ns: the end of the last turn that was kept, on the page clock.
+        llm_of: the LLM that answered in each of the agent's own turns.
+        switched_ns: when the LLM was changed, on the agent's clock.
+        llms: the LLMs that were in charge, each with its start on that clock.
+    """
+
+    in_rate: int
+    mic: Track = field(default_factory=Track)
+    sent: Track = field(default_factory=Track)
+    tracker: TurnTracker = field(default_factory=TurnTracker)
+    offset_ns: int | None = None
+    ended_ns: int = 0
+    llm_of: dict[int, str] = field(default_factory=dict[int, str])
+    switched_ns: list[int] = field(default_factory=list[int])
+    llms: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    faults: list[str] = field(default_factory=list[str])
+    _facts: list[tuple[int, Fact]] = field(default_factory=list[tuple[int, Fact]])
+    _heard: deque[Heard] = field(default_factory=lambda: deque[Heard](maxlen=MOST_HEARD))
+    _told: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+
+    def hear(self, pcm: Pcm) -> None:
+        self.mic.append(pcm, self.in_rate)
+        self.mic.forget_before(self.mic.total - round(MIC_S * self.in_rate))
+
+    def send(self, pcm: Pcm, rate: int) -> None:
+        self.sent.append(pcm, rate, self.mic.total)
+        self.sent.forget_before(self.sent.total - round(SENT_S * rate))
+
+    def note(self, at_ns: int, fact: Fact) -> None:
+        """Note what the agent reports, at an instant of its clock.
+
+        Marks are reported when their turn is over, but belong to its beginning.
+        """
+        if isinstance(fact, said.Fault):
+            self.faults.append(fact.text)
+            if fact.refuses:
+                return
+        if isinstance(fact, said.Marks):
+            at_ns = min(fact.marks.values(), default=at_ns)
+        self._facts.append((at_ns, fact))
+
+    def sounded(self, sample: int, samples: int, at_ns: int) -> None:
+        """Note that the agent's samples from `sample` on sounded at the page from `at_ns`."""
+        self._heard.extend(self.sent.played(sample, samples, at_ns))
+
+    def heard_in(self, window: tuple[int, int]) -> list[Heard]:
+        """Return what sounded in a stretch of the page clock, and forget what came before."""
+        kept = [h for h in self._heard if h.start_ns + _lasts_ns(h) > window[0]]
+        self._heard = deque(kept, maxlen=MOST_HEARD)
+        return [h for h in self._heard if h.start_ns < window[1]]
+
+    def sample_at(self, at_ns: int) -> int:
+        return at_ns * self.in_rate // NS_PER_S
+
+    def events_of(self, report: TurnReport) -> list[Event]:
+        """Return the new events of a reported turn, on the page clock."""
+        events: list[Event] = []
+        for stretch in report.agent:
+            if self._is_new("onset", stretch.onset_ns):
+                events.append(AgentSpeech(stretch.onset_ns, stretch.received_ns, stretch.lead_ns))
+            if stretch.end_ns is not None and self._is_new("end", stretch.end_ns):
+                events.append(AgentSilence(stretch.end_ns))
+        events += [PlayoutFlushed(ns) for ns in report.flushed_ns if self._is_new("flush", ns)]
+        self.offset_ns = report.offset.offset_ns
+        # The page goes on comparing the clocks, so that they cannot have drifted far.
+        self.tracker.slack = Slack(report.offset.bound_ns, compared_ns=report.ended_ns)
+        upto_ns = report.ended_ns + self.offset_ns + self.tracker.slack.at(report.ended_ns)
+        events += [self._placed(at_ns, fact) for at_ns, fact in self.take_facts(upto_ns)]
+        return events
+
+    def take_facts(self, upto_ns: int | None = None) -> list[tuple[int, Fact]]:
+        """Take out what the agent reported up to an instant of its clock (None: all of it)."""
+        taken = [f for f in self._facts if upto_ns is None or f[0] <= upto_ns]
+        self._facts = [] if upto_ns is None else [f for f in self._facts if f[0] > upto_ns]
+        return taken
+
+    def switched_between(self, start_ns: int, end_ns: int) -> bool:
+        offset_ns = self.offset_ns or 0
+        upto_ns = end_ns + self.tracker.slack.at(end_ns)
+        return any(start_ns < ns - offset_ns <= upto_ns for ns in self.switched_ns)
+
+    @property
+    def llm(self) -> str | None:
+        """Return the LLM in charge now; None if the agent names none."""
+        return self.llms[-1][1] if self.llms else None
+
+    def llm_at(self, at_ns: int) -> str | None:
+        """Return the LLM in charge at an instant of the page clock; None if none is named."""
+        agent_ns = at_ns + (self.offset_ns or 0)
+        before = [name for since_ns, name in self.llms if since_ns <= agent_ns]
+        return before[-1] if before else next((name for _, name in self.llms), None)
+
+    def _is_new(self, kind: str, ns: int) -> bool:
+        key = (kind, ns)
+        if key in self._told:
+            return False
+        self._told.add(key)
+        return True
+
+    def _placed(self, at_ns: int, fact: Fact) -> Event:
+        offset_ns = self.offset_ns or 0
+        match fact:
+            case said.Transcript(text):
+                return UserTranscript(at_ns - offset_ns, text)
+            case said.ReplyText(text):
+                return AgentText(at_ns - offset_ns, text)
+            case said.Fault(text):
+                return AgentFault(at_ns - offset_ns, text)
+            case said.Marks(marks={}, no_reply=str(why)) if why and not fact.marks:
+                return AgentSilent(at_ns - offset_ns, why)
+            case said.Marks(turn, raw):
+                marks = {name: ns - offset_ns for name, ns in raw.items()}
+                told_ns = at_ns - offset_ns
+                about = (fact.counts, fact.why, fact.error, fact.calls, told_ns)
+                return AgentMarks(turn, marks, dict(raw), *about)
+
+
+def _lasts_ns(heard: Heard) -> int:
+    return len(heard.pcm) * NS_PER_S // heard.rate
+
 
 # A browser's audio device was seen to stand still. If the audio clock falls behind the wall clock
 # by more than this within a turn, the gap is not the agent's alone.

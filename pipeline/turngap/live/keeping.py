@@ -21,8 +21,7 @@ from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import OffsetRecord, Turn, worse_offset
 from turngap.core.run_record import SIMULATED_LLM, RunRecord
 from turngap.core.summary import counted_turns, summarise
-from turngap.live.connection import Connection
-from turngap.live.conversation import TYPED, KeptTurn, LiveConversation
+from turngap.live.conversation import TYPED, Connection, KeptTurn, LiveConversation
 from turngap.live.relay import Delays
 from turngap.live.saving import Saved, can_be_saved, end_error_ms, save, scenario_name
 from turngap.report import words as report_words

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Literal
 
 from turngap.load import words
-from turngap.load.curve import best_steps, gap_ms, knee
+from turngap.load.figures import best_steps, gap_ms, knee
 from turngap.load.record import LoadRecord, StepFigures
 from turngap.report.charts import (
     LABEL_PX,

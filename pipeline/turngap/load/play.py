@@ -17,9 +17,8 @@ from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError, TurngapError
 from turngap.load.calls import News, Played, PlayStep
 from turngap.load.confirm import Evidence
-from turngap.load.curve import enough
 from turngap.load.export import read_load_turns
-from turngap.load.figures import cut_short, evidence_of, evidence_so_far, figures_of
+from turngap.load.figures import cut_short, enough, evidence_of, evidence_so_far, figures_of
 from turngap.load.keeping import Keeper, LoadProgress
 from turngap.load.plan import SETTLE_S, LoadPlan, require_turns
 from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures

@@ -11,9 +11,9 @@ from turngap.caller.line import HUNG_UP, Line
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S, Clock
 from turngap.core.errors import AgentError
+from turngap.load.calls import NOT_COMPARED
 from turngap.load.plan import REHEARSED_S, LoadPlan, Waits, awaits_reply, rehearsed
 from turngap.load.schedule import SETUP_S
-from turngap.load.share import NOT_COMPARED
 from turngap.play.cues import cues_of
 from turngap.play.greetings import Greetings
 from turngap.play.plan import expected_turns_ms

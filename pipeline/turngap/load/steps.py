@@ -17,14 +17,13 @@ import psutil
 from turngap.caller.endpoint import Endpoint
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S, Clock
-from turngap.load.calls import OVERTIME_S, CallMark, News, Played, missed_turns
+from turngap.load.calls import OVERTIME_S, CallMark, News, Played, Share, missed_turns, play_share
 from turngap.load.plan import LoadPlan
 from turngap.load.record import LoadTurn, StepFigures
 from turngap.load.schedule import Call, Step, Window, shares
-from turngap.load.share import Share, play_share
 from turngap.play.target import Target
 from turngap.telemetry.telemetry import Recorder, Telemetry
-from turngap.workers.base import Executor, Lost, Told
+from turngap.workers.pool import Executor, Lost, Told
 
 # So many took 0.40 of a core, were 0.7 ms late (p99) and heard gaps to 0.27 (p50) and 0.81 ms (p99,
 # n = 316) on two quiet cores; twice as many took 0.62 (`benchmarks/caller_capacity.py`). The rest

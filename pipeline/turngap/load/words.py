@@ -9,7 +9,7 @@ from turngap.core.errors import NOTHING_THERE
 from turngap.core.sizes import several
 from turngap.core.stats import Percentile
 from turngap.core.untrusted import MOST_SENTENCE, is_loopback, printable
-from turngap.load.curve import best_steps, knee
+from turngap.load.figures import best_steps, knee
 from turngap.load.record import LoadRecord, StepFigures
 from turngap.report import words
 from turngap.report.levels import HELD, interval, share, tenths

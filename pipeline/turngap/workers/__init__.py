@@ -4,8 +4,8 @@ import os
 from typing import Literal, cast, get_args
 
 from turngap.core.errors import InputError, known_names
-from turngap.workers.base import Done, Executor, Lost, Tell, Told, Work, here
 from turngap.workers.local import LocalWorkers
+from turngap.workers.pool import Done, Executor, Lost, Tell, Told, Work, here
 
 __all__ = [
     "EXECUTORS",

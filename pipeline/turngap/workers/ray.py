@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from turngap.core.errors import AgentError, InputError
-from turngap.workers.base import Done, Lost, Told
 from turngap.workers.local import LocalWorker
-from turngap.workers.pool import Pool
+from turngap.workers.pool import Done, Lost, Pool, Told
 from turngap.workers.process import why
 
 # A process that imports Ray takes two seconds where nothing else runs, and twenty where much does.

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from turngap.backends import BackendSpec, Price
 from turngap.core.clock import Clock
-from turngap.inference.hardware import Precision, find_accelerator
-from turngap.inference.model import find_model
+from turngap.inference.server import Precision, find_accelerator, find_model
 from turngap_services.extras import needs
 from turngap_services.llm.sim import ServedSettings, prepare
 

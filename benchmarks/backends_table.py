@@ -52,7 +52,7 @@ from turngap.report.words import recorded_words
 from turngap.scenario.library import library_dir, load_scenarios, scenario_paths
 from turngap.store.runs import read_run
 from turngap_services.llm.vllm import VllmSettings
-from turngap_services.llm.vllm.server import Server
+from turngap_services.llm.vllm.service import Server
 
 BEGIN = "<!-- made by benchmarks/backends_table.py -->"
 TEACHER = Path(__file__).parents[1] / "models" / "teacher"

@@ -41,7 +41,7 @@ from turngap.play.plan import Progress
 from turngap.play.target import AgentChoice
 from turngap.scenario.library import load_scenarios, scenario_paths
 from turngap_services.llm.vllm import VllmSettings
-from turngap_services.llm.vllm.server import Server
+from turngap_services.llm.vllm.service import Server
 
 BEGIN = "<!-- made by benchmarks/real_engines.py -->"
 IN_PROCESS = Model("teacher", "small", {"model": "teacher"})

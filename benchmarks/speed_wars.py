@@ -15,7 +15,7 @@ from statistics import fmean, median
 from turngap.compare.chain import success
 from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.clock import NS_PER_S
-from turngap_services.llm.sim.profiles import PROFILES, Profile, server_of
+from turngap_services.llm.sim import PROFILES, Profile, server_of
 
 PROMPT, REPLY = 300, 5000
 LISTENED_NS, PAUSE_NS = NS_PER_S, 4 * NS_PER_S

@@ -24,13 +24,13 @@ from rapidfuzz.distance import Levenshtein
 
 from turngap.agent.stack import stack_files
 from turngap.scenario.library import library_dir, load_scenario, scenario_paths
-from turngap_services.stt.pocketsphinx import PocketsphinxSettings
-from turngap_services.stt.pocketsphinx.model import library_model
-from turngap_services.stt.pocketsphinx.recogniser import Recogniser
-from turngap_services.stt.sound import RATE
+from turngap_services.sound import RATE
+from turngap_services.stt import PocketsphinxSettings
+from turngap_services.stt.pocketsphinx import Recogniser
+from turngap_services.stt.sentences import library_model
 from turngap_services.text import spoken_words
-from turngap_services.turn.adaptive import AdaptiveSettings, silero
-from turngap_services.turn.adaptive.voice import Voice
+from turngap_services.turn import AdaptiveSettings
+from turngap_services.turn.voice import Voice, silero_model
 
 PACKET = RATE // 50
 SILENCE_S = 1.0  # before and after each recording
@@ -78,7 +78,7 @@ def recordings(library: Path) -> Iterator[tuple[Said, float | None]]:
 
 
 def hear(said: Said, end_ms: float | None, hearing: Recogniser) -> Heard:
-    models = (silero.model(RATE), silero.model(RATE))
+    models = (silero_model(RATE), silero_model(RATE))
     voice = Voice(RATE, models, AdaptiveSettings().confidence)
     silence = np.zeros(round(SILENCE_S * RATE), np.int16)
     pcm = np.concatenate((silence, said.pcm, silence))

@@ -7,33 +7,17 @@ from turngap.backends import BackendSpec
 from turngap_services.llm.combine import SPECS as COMBINED
 from turngap_services.llm.hosted import ANTHROPIC, CEREBRAS, GROQ, OPENAI
 from turngap_services.llm.local import SPEC as LOCAL
+from turngap_services.llm.sim import SERVED
 from turngap_services.llm.sim import SPEC as SIM
-from turngap_services.llm.sim.profiles import SPECS as SERVED
 from turngap_services.llm.small import SPEC as SMALL
 from turngap_services.llm.vllm import SPEC as VLLM
-from turngap_services.stt.pocketsphinx import SPEC as POCKETSPHINX
-from turngap_services.stt.whisper import SPEC as WHISPER
-from turngap_services.tts.espeak import SPEC as ESPEAK
-from turngap_services.tts.piper import SPEC as PIPER
-from turngap_services.turn.adaptive import SPEC as ADAPTIVE
-from turngap_services.turn.vad import SMART_TURN, VAD
+from turngap_services.stt import POCKETSPHINX, WHISPER
+from turngap_services.tts import ESPEAK, PIPER
+from turngap_services.turn import ADAPTIVE, SMART_TURN, VAD
 
 SPECS: tuple[BackendSpec, ...] = (
-    VAD,
-    SMART_TURN,
-    ADAPTIVE,
-    POCKETSPHINX,
-    WHISPER,
-    SIM,
-    *SERVED,
-    *COMBINED,
-    SMALL,
-    LOCAL,
-    VLLM,
-    OPENAI,
-    CEREBRAS,
-    GROQ,
-    ANTHROPIC,
-    ESPEAK,
-    PIPER,
+    *(VAD, SMART_TURN, ADAPTIVE),
+    *(POCKETSPHINX, WHISPER),
+    *(SIM, *SERVED, *COMBINED, SMALL, LOCAL, VLLM, OPENAI, CEREBRAS, GROQ, ANTHROPIC),
+    *(ESPEAK, PIPER),
 )

@@ -1,7 +1,13 @@
-"""Text as it is spoken: lower-case words, no punctuation, numbers written out."""
+"""The scenario library, and its text as it is spoken: lower-case words, numbers written out."""
 
 import re
 import unicodedata
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from turngap.scenario.model import Scenario
 
 _INITIALS = re.compile(r"\b(?:[a-z]\.){2,}")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -37,3 +43,17 @@ def _number(digits: str) -> str:
     from num2words import num2words
 
     return num2words(float(digits) if "." in digits else int(digits)).replace("-", " ")
+
+
+@cache
+def scenarios(library: Path | None) -> tuple["Scenario", ...]:
+    """Return every scenario of the library, read once a process; recordings are not opened.
+
+    Raises:
+        InputError: there is no library, or a scenario in it cannot be read.
+    """
+    # ruamel.yaml and soundfile cost 0.1 s to import: not at the registry's import.
+    from turngap.scenario.library import library_dir, library_paths
+    from turngap.scenario.parsing import read_scenario
+
+    return tuple(read_scenario(path) for path in library_paths(library_dir(library)))

@@ -27,7 +27,7 @@ from turngap.backends import COUNTS, BackendSettings, BackendSpec, Price
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.testing import LoopClock, in_virtual_time
 from turngap_services.llm import combine
-from turngap_services.llm.combine.conversation import follows_a_tool
+from turngap_services.llm.combine.part import follows_a_tool
 from turngap_services.llm.combine.service import CombinedLLMService
 from turngap_services.llm.plain import PlainAdapter, offered, plain_settings
 

@@ -37,9 +37,9 @@ from turngap.scenario.library import load_scenario
 from turngap.scenario.model import Scenario
 from turngap.store.runs import Run, read_run
 from turngap.store.writer import RunWriter
-from turngap_services.stt.pocketsphinx.model import library_replies
-from turngap_services.tts.espeak.engine import EspeakVoice
-from turngap_services.tts.espeak.engine import engine as voice_engine
+from turngap_services.stt.sentences import library_replies
+from turngap_services.tts.espeak import EspeakVoice
+from turngap_services.tts.espeak import engine as voice_engine
 
 YAML = """\
 name: talk

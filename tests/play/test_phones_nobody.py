@@ -19,7 +19,7 @@ OFF = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 # The VAD of every agent is a model that onnxruntime runs.
-LOAD_VAD = "from turngap_services.turn.adaptive import silero; silero.model(16_000)"
+LOAD_VAD = "from turngap_services.turn.voice import silero_model; silero_model(16_000)"
 # Started by Python before anything else, in whatever process inherits PYTHONPATH: it notes each
 # address that a socket is connected or sent to, and each name that is looked up.
 TRAP = """

@@ -10,11 +10,18 @@ from loguru import logger
 from shared_library import shared_library
 
 from turngap.core.errors import AgentError
-from turngap_services import cuda
-from turngap_services.cuda import LIBRARIES, Compute, Device, Place, place
+from turngap_services import loading
 from turngap_services.llm.small import SmallSettings
 from turngap_services.llm.small.model import SmallModel
-from turngap_services.loading import cuda_trouble, engine_trouble
+from turngap_services.loading import (
+    LIBRARIES,
+    Compute,
+    Device,
+    Place,
+    cuda_trouble,
+    engine_trouble,
+    place,
+)
 
 NOT_FOUND = OSError("Library libcublas.so.12 is not found or cannot be loaded")
 NO_DRIVER = RuntimeError(
@@ -49,7 +56,7 @@ def card(
 
     monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 1)
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", supported)
-    monkeypatch.setattr(cuda, "load_libraries", load)
+    monkeypatch.setattr(loading, "load_libraries", load)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +181,7 @@ def test_small_says_it_too() -> None:
 # In a process of its own, as a library that was opened once is never closed again.
 OPENS = """
 import ctypes, pathlib, sys
-from turngap_services.cuda import LIBRARIES, load_libraries
+from turngap_services.loading import LIBRARIES, load_libraries
 folder = pathlib.Path(sys.argv[1], "nvidia", "cublas", "lib")
 sys.path.append(sys.argv[1])
 for name in LIBRARIES:

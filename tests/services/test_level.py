@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngap.core.audio import Pcm, rms_dbfs
-from turngap_services.level import TARGET_DBFS, Levelled
+from turngap_services.sound import TARGET_DBFS, Levelled
 
 RATE = 16_000
 NOTHING = np.empty(0, np.int16)

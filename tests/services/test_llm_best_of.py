@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from turngap.core.clock import Clock
 from turngap.scenario.phrases import tokens
 from turngap_services.llm.combine import BestOfSettings
-from turngap_services.llm.combine.choosing import CHOSEN, IN_TIME, BestOfLLMService, best
+from turngap_services.llm.combine.service import CHOSEN, IN_TIME, BestOfLLMService, best
 
 __all__ = ["actors"]
 

@@ -34,8 +34,7 @@ from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import InputError
 from turngap.testing import LoopClock, ManualClock
 from turngap_services.llm.combine import SPECS, create
-from turngap_services.llm.combine.opener import OPENER_MS
-from turngap_services.llm.combine.service import CombinedLLMService
+from turngap_services.llm.combine.service import OPENER_MS, CombinedLLMService
 
 __all__ = ["actors"]
 

@@ -31,10 +31,16 @@ from turngap.core.spoken import LETTER_MS, letters
 from turngap.marks.observer import MarksObserver
 from turngap.testing import LoopClock
 from turngap_services.llm.combine import SPECS, create
-from turngap_services.llm.combine.choosing import CHOSEN, FOR_TOOL, FULL_WON, NO_TIME, TO_FULL
-from turngap_services.llm.combine.conversation import is_about, texts_of
-from turngap_services.llm.combine.opener import FOR_TOOL as OPENER_FOR_TOOL
-from turngap_services.llm.combine.opener import OPENER_MS
+from turngap_services.llm.combine.part import is_about, texts_of
+from turngap_services.llm.combine.service import (
+    CHOSEN,
+    FULL_WON,
+    NO_TIME,
+    OPENER_FOR_TOOL,
+    OPENER_MS,
+    ROUTE_FOR_TOOL,
+    TO_FULL,
+)
 
 __all__ = ["actors"]
 
@@ -108,7 +114,7 @@ def test_a_turn_that_looks_like_one_for_a_tool_goes_to_the_full_model(
 ):
     # There is no time for it, though it is hard.
     heard = tool_turn(combined("route", full_ttft_ms=5000), said)
-    assert (heard.counts[FOR_TOOL], heard.counts[TO_FULL]) == (full, full)
+    assert (heard.counts[ROUTE_FOR_TOOL], heard.counts[TO_FULL]) == (full, full)
     assert heard.counts.get(NO_TIME, 0) == 0
     assert heard.ran == ([ORDER] if full else [])
 

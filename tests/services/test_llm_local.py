@@ -18,18 +18,26 @@ from running_line import InstantClock, running
 from turngap.agent.stack import found_of, held_out_of
 from turngap.core.errors import AgentError
 from turngap.thoughts import BEGINS_IN_THOUGHT
-from turngap_services.llm.local import SPEC, LocalSettings, create, finds, prepare, session
-from turngap_services.llm.local.session import WAIT_S, model_of, servers
+from turngap_services.llm import local
+from turngap_services.llm.local import (
+    WAIT_S,
+    LocalSettings,
+    chosen,
+    create,
+    model_of,
+    ready,
+    servers,
+)
 from turngap_services.llm.small import SPEC as SMALL
 from turngap_services.llm.small import SmallSettings
-from turngap_services.llm.small.service import SmallLLMService
+from turngap_services.llm.small.model import SmallLLMService
 from turngap_services.llm.wire import REASONING_OFF, THOUGHTS
 
 
 @pytest.fixture(autouse=True)
 def waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have servers waited for on a busy machine, too."""
-    monkeypatch.setattr(session, "servers", partial(servers, wait_s=60.0))
+    monkeypatch.setattr(local, "servers", partial(servers, wait_s=60.0))
 
 
 def port_of(fake: FakeOpenAI) -> int:
@@ -89,9 +97,9 @@ async def test_the_first_server_with_a_model_answers_and_the_others_are_named(
 ) -> None:
     with serving(FakeOpenAI(models=("embed-m", "m"))) as one, serving(FakeOpenAI()) as two:
         settings = LocalSettings(ports=(closed, other, port_of(one), port_of(two)))
-        prepare(settings)
+        ready(settings)
         assert await reply(settings) == "Two pizzas."
-        why = finds(settings)
+        why = chosen(settings).why
     assert why.startswith(f"m of a server at {one.base_url}, found on this machine; also there: ")
     assert two.base_url in why
     assert [chat.body["model"] for chat in one.chats] == ["m"]
@@ -109,8 +117,8 @@ def test_a_server_that_does_not_answer_is_not_waited_for(silent: int) -> None:
 def test_a_model_that_is_asked_for_chooses_the_server() -> None:
     with serving(FakeOpenAI()) as one, serving(FakeOpenAI(models=("other", "mine"))) as two:
         settings = LocalSettings(ports=(port_of(one), port_of(two)), model="mine")
-        assert finds(settings).startswith(f"mine of a server at {two.base_url}")
-    assert "with the model 'mine'" in finds(LocalSettings(ports=(), model="mine"))
+        assert chosen(settings).why.startswith(f"mine of a server at {two.base_url}")
+    assert "with the model 'mine'" in chosen(LocalSettings(ports=(), model="mine")).why
 
 
 @pytest.mark.parametrize("fails", [{"whole_status": 500}, {"key": "wanted"}])
@@ -119,27 +127,27 @@ async def test_a_server_that_does_not_answer_a_question_is_passed_over(
 ) -> None:
     with serving(FakeOpenAI(**fails)) as bad, serving(FakeOpenAI()) as good:
         settings = LocalSettings(ports=(port_of(bad), port_of(good)))
-        prepare(settings)
+        ready(settings)
         assert await reply(settings) == "Two pizzas."
-        assert finds(settings).startswith(f"m of a server at {good.base_url}")
+        assert chosen(settings).why.startswith(f"m of a server at {good.base_url}")
     if "key" not in fails:  # what lists no models without a key was never a choice
-        assert f"not m of a server at {bad.base_url}, because" in finds(settings)
+        assert f"not m of a server at {bad.base_url}, because" in chosen(settings).why
 
 
 def test_if_no_server_answers_a_question_the_projects_own_model_does() -> None:
     with serving(FakeOpenAI(whole_status=500)) as bad:
         settings = LocalSettings(ports=(port_of(bad),))
-        prepare(settings)
+        ready(settings)
         assert isinstance(create(settings, InstantClock()), SmallLLMService)
-        assert f"not m of a server at {bad.base_url}, because" in finds(settings)
+        assert f"not m of a server at {bad.base_url}, because" in chosen(settings).why
         with pytest.raises(AgentError, match="500"):
-            prepare(LocalSettings(base_url=bad.base_url))
+            ready(LocalSettings(base_url=bad.base_url))
 
 
 def test_of_many_models_at_an_address_the_first_that_talks_is_taken() -> None:
     with serving(FakeOpenAI(models=("bge-m3", "m", "n"))) as fake:
         settings = LocalSettings(base_url=fake.base_url)
-        prepare(settings)
+        ready(settings)
     assert {s.body.get("model") for s in fake.seen if s.body} == {"m"}
 
 
@@ -164,8 +172,8 @@ def test_a_key_goes_to_no_server_that_was_only_found(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("VLLM_API_KEY", "a-secret")
     monkeypatch.setenv("MINE", "another")
     with serving(FakeOpenAI()) as found, serving(FakeOpenAI(key="another")) as given:
-        prepare(LocalSettings(ports=(port_of(found),)))
-        prepare(LocalSettings(base_url=given.base_url, api_key_env="MINE"))
+        ready(LocalSettings(ports=(port_of(found),)))
+        ready(LocalSettings(base_url=given.base_url, api_key_env="MINE"))
     assert found.seen
     assert not any("secret" in s.headers.get("authorization", "") for s in found.seen)
 
@@ -173,23 +181,23 @@ def test_a_key_goes_to_no_server_that_was_only_found(monkeypatch: pytest.MonkeyP
 def test_a_run_is_told_which_model_answers_and_what_is_known_of_it(closed: int) -> None:
     with serving(FakeOpenAI(models=("bge-m3", "m"))) as fake:
         served = LocalSettings(base_url=fake.base_url)
-        prepare(served)
-    assert found_of([(SPEC, served)]) == {
+        ready(served)
+    assert found_of([(local.SPEC, served)]) == {
         "llm": f"m of the server at {fake.base_url}, as llm.base_url says"
     }
-    assert held_out_of([(SPEC, served)]) == ()
+    assert held_out_of([(local.SPEC, served)]) == ()
     own = LocalSettings(ports=(closed,), model="none-such")
-    assert held_out_of([(SPEC, own)]) == ()  # not known before the agent has started
-    prepare(own)
-    assert held_out_of([(SPEC, own)]) == held_out_of([(SMALL, SmallSettings())]) != ()
+    assert held_out_of([(local.SPEC, own)]) == ()  # not known before the agent has started
+    ready(own)
+    assert held_out_of([(local.SPEC, own)]) == held_out_of([(SMALL, SmallSettings())]) != ()
 
 
 async def test_without_a_server_the_projects_own_model_answers_and_says_so(closed: int) -> None:
     settings = LocalSettings(ports=(closed,))
-    prepare(settings)
+    ready(settings)
     assert isinstance(create(settings, InstantClock()), SmallLLMService)
-    assert "which knows its own domain only" in finds(settings)
-    assert "calls no tools" in (SPEC.why_no_tools(settings) or "")
+    assert "which knows its own domain only" in chosen(settings).why
+    assert "calls no tools" in (local.SPEC.why_no_tools(settings) or "")
     # A fact of its own prompt, whatever the stack's prompt says.
     assert "sunny" in await reply(settings, "what's the weather like today")
 
@@ -199,7 +207,7 @@ async def test_reasoning_is_off_as_far_as_the_server_has_a_switch(refuses: str) 
     """What it refuses is left out from the first turn on, in none of which it is asked again."""
     with serving(FakeOpenAI(refuses=refuses)) as fake:
         settings = LocalSettings(base_url=fake.base_url)
-        prepare(settings)
+        ready(settings)
         asked = len(fake.seen)
         assert await reply(settings) == "Two pizzas."
         assert len(fake.seen) == asked + 1

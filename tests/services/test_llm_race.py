@@ -27,7 +27,7 @@ from turngap.backends import find
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
 from turngap_services.llm.combine import RaceSettings
-from turngap_services.llm.combine.choosing import FULL_WON, RaceLLMService
+from turngap_services.llm.combine.service import FULL_WON, RaceLLMService
 
 __all__ = ["actors"]
 

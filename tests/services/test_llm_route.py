@@ -16,8 +16,8 @@ from running_line import Line
 
 from turngap.core.clock import Clock
 from turngap_services.llm.combine import RouteSettings
-from turngap_services.llm.combine.choosing import NO_TIME, POINTS, TO_FULL, RouteLLMService
-from turngap_services.llm.combine.conversation import difficulty
+from turngap_services.llm.combine.part import difficulty
+from turngap_services.llm.combine.service import NO_TIME, POINTS, TO_FULL, RouteLLMService
 
 __all__ = ["actors"]
 

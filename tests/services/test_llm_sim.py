@@ -19,15 +19,15 @@ from turngap.core.clock import NS_PER_MS, NS_PER_S, Clock
 from turngap.scenario.model import Scenario
 from turngap.testing import ManualClock
 from turngap_services.llm.sim import SimSettings
-from turngap_services.llm.sim.script import (
+from turngap_services.llm.sim.service import (
     FLOOR,
     PromptCache,
+    SimLLMService,
     due_ns,
     library_turns,
     reply_to,
     tokens,
 )
-from turngap_services.llm.sim.service import SimLLMService
 
 DEFAULT = SimSettings().default_reply
 

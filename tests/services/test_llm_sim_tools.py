@@ -22,11 +22,16 @@ from scripted_line import Conversation, conversing
 from turngap.agent.tools import toolbox, tools
 from turngap.scenario.model import Call, Scenario
 from turngap_services.llm.plain import plain_messages
-from turngap_services.llm.sim import ServedSettings, SimSettings
-from turngap_services.llm.sim.profiles import FULL
-from turngap_services.llm.sim.profiles import create as create_served
-from turngap_services.llm.sim.script import filled, library_turns, reply_to
-from turngap_services.llm.sim.service import SimLLMService, offers, results_of, wrong_reply
+from turngap_services.llm.sim import FULL, ServedSettings, SimSettings, create_served
+from turngap_services.llm.sim.service import (
+    SimLLMService,
+    filled,
+    library_turns,
+    offers,
+    reply_to,
+    results_of,
+    wrong_reply,
+)
 
 SETTINGS = SimSettings(ttft_ms=1, tokens_per_s=5000, jitter=0)
 UMBRELLA, SHOP = "do I need an umbrella", "where is order four"

@@ -20,8 +20,7 @@ from running_line import PATIENCE_S, Line, running
 
 from turngap.core.errors import AgentError
 from turngap_services.llm.small import SmallSettings
-from turngap_services.llm.small.model import Reply, SmallModel, model_of
-from turngap_services.llm.small.service import SmallLLMService
+from turngap_services.llm.small.model import Reply, SmallLLMService, SmallModel, model_of
 
 
 def asked(*texts: str) -> LLMContextFrame:

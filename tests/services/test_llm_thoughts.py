@@ -24,8 +24,9 @@ from running_line import InstantClock, Line, running
 from turngap.core.clock import Clock
 from turngap.thoughts import BEGINS_IN_THOUGHT, guard_thoughts
 from turngap_services.llm.combine import RaceSettings
-from turngap_services.llm.combine.choosing import FULL_WON, RaceLLMService
-from turngap_services.llm.vllm import VllmSettings, create
+from turngap_services.llm.combine.service import FULL_WON, RaceLLMService
+from turngap_services.llm.vllm import VllmSettings
+from turngap_services.llm.vllm.service import create
 
 __all__ = ["actors"]
 

@@ -15,8 +15,7 @@ import pytest
 
 from turngap.core.errors import AgentError
 from turngap_services.llm.vllm import VllmSettings
-from turngap_services.llm.vllm.server import Server
-from turngap_services.llm.vllm.service import connected
+from turngap_services.llm.vllm.service import Server, connected
 
 # Long enough for a starved machine, reached only where something hangs.
 PATIENCE_S = 30.0
@@ -166,7 +165,7 @@ def test_nothing_is_left_when_the_agent_is_killed(
 ) -> None:
     code = (
         "import sys, time\n"
-        "from turngap_services.llm.vllm.server import Server\n"
+        "from turngap_services.llm.vllm.service import Server\n"
         "from turngap_services.llm.vllm import VllmSettings\n"
         f"command, log = {str(vllm)!r}, {str(tmp_path / 'log')!r}\n"
         "settings = VllmSettings(model='m', command=command, log=log)\n"

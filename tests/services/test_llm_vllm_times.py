@@ -14,8 +14,8 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from running_line import InstantClock, Line, running
 
 from turngap.backends import COUNTS
-from turngap_services.llm.vllm import VllmSettings, create
-from turngap_services.llm.vllm.service import ServerTimes, between, reading
+from turngap_services.llm.vllm import VllmSettings
+from turngap_services.llm.vllm.service import ServerTimes, between, create, reading
 
 PARAMS = PipelineParams(enable_usage_metrics=True)
 

@@ -23,8 +23,9 @@ from pipecat.utils.errors import ErrorCategory
 from running_line import PATIENCE_S, InstantClock, Line, running
 
 from turngap.core.errors import AgentError, InputError
-from turngap_services.llm.once import _Done
-from turngap_services.llm.vllm import SPEC, VllmSettings, create, prepare
+from turngap_services.llm.vllm import SPEC, VllmSettings
+from turngap_services.llm.vllm.service import connected, create
+from turngap_services.llm.wire import _Done
 
 MESSAGES: list[Any] = [
     {"role": "system", "content": "Be brief."},
@@ -57,7 +58,7 @@ async def test_what_is_set_is_what_arrives() -> None:
             seed=9,
             extra_body={"priority": -2, "chat_template_kwargs": {"enable_thinking": False}},
         )
-        prepare(chosen)
+        connected(chosen)
         async with running(create(chosen, InstantClock()), params=PARAMS) as line:
             assert await answered(line) == "Two pizzas."
     (chat,) = fake.chats
@@ -79,7 +80,7 @@ async def test_what_is_set_is_what_arrives() -> None:
 async def test_the_servers_only_model_needs_no_name_and_is_warmed_up_once() -> None:
     with serving(FakeOpenAI(models=("only",))) as fake:
         for _ in range(2):
-            prepare(settings(fake))
+            connected(settings(fake))
         async with running(create(settings(fake), InstantClock()), params=PARAMS) as line:
             await answered(line)
     assert [s.path for s in fake.seen] == ["/v1/models", *["/v1/chat/completions"] * 2]
@@ -104,7 +105,7 @@ async def test_a_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch)
     with serving(FakeOpenAI(key="s3cret")) as fake:
         monkeypatch.setenv("MY_KEY", "s3cret")
         mine = settings(fake, api_key_env="MY_KEY")
-        prepare(mine)
+        connected(mine)
         async with running(create(mine, InstantClock()), params=PARAMS) as line:
             assert await answered(line) == "Two pizzas."
     assert {s.headers["authorization"] for s in fake.seen} == {"Bearer s3cret"}
@@ -198,7 +199,7 @@ def test_nobody_there_is_one_clear_line() -> None:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
         with pytest.raises(AgentError, match="no language model answers at") as e:
-            prepare(VllmSettings(base_url=url))
+            connected(VllmSettings(base_url=url))
     assert e.value.kind == "llm.unreachable"
     assert "--set llm.base_url=http://HOST:PORT/v1 (compare and judge: --llm NAME," in e.value.hint
 
@@ -228,7 +229,7 @@ def test_a_server_that_does_not_fit_is_one_clear_line(
     fake: FakeOpenAI, values: dict[str, Any], kind: str, words: str, remedy: str
 ) -> None:
     with serving(fake), pytest.raises(AgentError, match=words) as e:
-        prepare(settings(fake, **values))
+        connected(settings(fake, **values))
     assert e.value.kind == kind
     assert "\n" not in e.value.message
     assert remedy in e.value.hint
@@ -239,7 +240,7 @@ def test_another_kind_of_server_is_one_clear_line() -> None:
         serving(FakeOpenAI()) as fake,
         pytest.raises(AgentError, match="does not speak this protocol"),
     ):
-        prepare(VllmSettings(base_url=f"{fake.base_url}/elsewhere"))
+        connected(VllmSettings(base_url=f"{fake.base_url}/elsewhere"))
 
 
 def test_neither_a_server_nor_a_model_is_bad_input() -> None:

@@ -8,8 +8,8 @@ import pytest
 from training.whisper.read import Count, count, recordings, takes
 from training.whisper.recipe import Recipe
 from training.whisper.speech import HELD_OUT, library_sentences
-from turngap_services.stt.whisper import WhisperSettings
-from turngap_services.stt.whisper.model import Reader
+from turngap_services.stt import WhisperSettings
+from turngap_services.stt.whisper import Reader
 
 MODEL = Path(__file__).parents[2] / "models" / "whisper"
 

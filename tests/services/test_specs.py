@@ -17,8 +17,8 @@ from turngap.cli.agents import backends
 from turngap.core.errors import AgentError, InputError
 from turngap.weights import is_commit
 from turngap_services import SPECS
-from turngap_services.stt.whisper import WhisperSettings
-from turngap_services.tts.piper import PiperSettings
+from turngap_services.stt import WhisperSettings
+from turngap_services.tts import PiperSettings
 from turngap_services.weights import pinned, pinned_names
 
 ENGINES = (

@@ -5,12 +5,10 @@ from rapidfuzz.distance import Levenshtein
 
 from turngap.core.audio import dbfs_to_amplitude, rms_dbfs
 from turngap.scenario.library import library_dir, load_scenario, scenario_paths
-from turngap_services.level import TARGET_DBFS
-from turngap_services.stt.pocketsphinx import PocketsphinxSettings
-from turngap_services.stt.pocketsphinx.filling import DITHER_DBFS, Filling, lacks_high_band
-from turngap_services.stt.pocketsphinx.model import Saying, build_model, library_model
-from turngap_services.stt.pocketsphinx.recogniser import Recogniser
-from turngap_services.stt.sound import RATE
+from turngap_services.sound import RATE, TARGET_DBFS
+from turngap_services.stt import PocketsphinxSettings
+from turngap_services.stt.pocketsphinx import DITHER_DBFS, Filling, Recogniser, lacks_high_band
+from turngap_services.stt.sentences import Saying, build_model, library_model
 from turngap_services.text import spoken_words
 
 

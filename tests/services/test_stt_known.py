@@ -11,10 +11,10 @@ from training.whisper.speech import Voice, speak
 from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
 from turngap.scenario.library import library_dir, library_paths, load_scenario
-from turngap_services.stt.pocketsphinx import PocketsphinxSettings
-from turngap_services.stt.pocketsphinx.known import FEATURES, Heard, Word, read_known, shipped
-from turngap_services.stt.pocketsphinx.model import library_model
-from turngap_services.stt.pocketsphinx.recogniser import Recogniser
+from turngap_services.stt import PocketsphinxSettings
+from turngap_services.stt.known import FEATURES, Heard, Word, read_known, shipped
+from turngap_services.stt.pocketsphinx import Recogniser
+from turngap_services.stt.sentences import library_model
 
 RATE = 16_000
 SETTINGS = PocketsphinxSettings(pre_roll_ms=300)

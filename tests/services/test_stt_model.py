@@ -4,14 +4,17 @@ import pytest
 from loguru import logger
 
 from turngap.core.errors import InputError
-from turngap_services.stt.pocketsphinx import CMNINIT, PocketsphinxSettings, prepare
-from turngap_services.stt.pocketsphinx.model import (
+from turngap_services.stt import CMNINIT, PocketsphinxSettings
+from turngap_services.stt.pocketsphinx import prepare
+from turngap_services.stt.sentences import (
+    PHONES,
     Saying,
     build_model,
+    by_spelling,
     library_sayings,
     make_decoder,
+    pronunciations,
 )
-from turngap_services.stt.pocketsphinx.pronounce import PHONES, by_spelling, pronunciations
 
 
 def entries(dictionary: str) -> dict[str, str]:

@@ -20,8 +20,8 @@ from rapidfuzz.distance import Levenshtein
 from running_line import InstantClock, Line, running
 
 from turngap.scenario.library import LoadedScenario, library_dir, library_paths, load_scenario
-from turngap_services.stt.pocketsphinx import PocketsphinxSettings, create
-from turngap_services.stt.pocketsphinx.service import PocketsphinxSTTService
+from turngap_services.stt import PocketsphinxSettings
+from turngap_services.stt.pocketsphinx import PocketsphinxSTTService, create
 from turngap_services.text import spoken_words
 
 RATE = 16_000

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngap_services.stt.whisper.guard import doubt
+from turngap_services.stt.readings import doubt
 
 LOOPS = [
     ("no no no no", 3),

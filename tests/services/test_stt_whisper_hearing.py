@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turngap_services.stt.sound import FRAME, RATE, Sound
-from turngap_services.stt.whisper import WhisperSettings
-from turngap_services.stt.whisper.readings import (
+from turngap_services.sound import FRAME, RATE, Sound
+from turngap_services.stt import WhisperSettings
+from turngap_services.stt.readings import (
     MOST_MS,
     Reading,
     Readings,

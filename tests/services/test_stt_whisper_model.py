@@ -17,9 +17,9 @@ from faster_whisper import WhisperModel
 
 from training.whisper.canned import make_canned
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
-from turngap_services.cuda import Place
-from turngap_services.stt.whisper import WhisperSettings
-from turngap_services.stt.whisper.model import Reader, Text, reader_of
+from turngap_services.loading import Place
+from turngap_services.stt import WhisperSettings
+from turngap_services.stt.whisper import Reader, Text, reader_of
 
 RATE = 16_000
 
@@ -92,9 +92,7 @@ def test_auto_is_a_window_that_fits_on_a_cpu_and_the_whole_one_on_a_card(
     def load(*given: object, device: str, **options: object) -> None:
         init(*given, device="cpu", **options)  # type: ignore
 
-    monkeypatch.setattr(
-        "turngap_services.stt.whisper.model.place", lambda *_: Place(device, "int8")
-    )
+    monkeypatch.setattr("turngap_services.stt.whisper.place", lambda *_: Place(device, "int8"))
     monkeypatch.setattr(WhisperModel, "__init__", load)
     Reader(settings()).read(sound(600))
     assert encoded[-1] == frames
@@ -116,7 +114,7 @@ def test_a_text_that_repeats_itself_in_a_narrow_window_is_read_again_in_the_whol
 def test_what_is_timed_at_the_start_is_one_reading_however_doubtful(
     encoded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turngap_services.stt.whisper.model.doubt", lambda *_: "a doubt")
+    monkeypatch.setattr("turngap_services.stt.whisper.doubt", lambda *_: "a doubt")
     Reader(settings())
     assert encoded == [600, 3000, 600]
 
@@ -245,10 +243,10 @@ def test_a_process_that_used_it_ends_cleanly() -> None:
     # CTranslate2 aborts where its threads are left to the interpreter's last collection.
     code = (
         "import sys\n"
-        "from turngap_services.stt.whisper import SPEC\n"
-        "from turngap_services.stt.whisper.model import reader_of\n"
-        "chosen = SPEC.settings({'model': sys.argv[1]})\n"
-        "SPEC.prepare(chosen)\n"
+        "from turngap_services.stt import WHISPER\n"
+        "from turngap_services.stt.whisper import reader_of\n"
+        "chosen = WHISPER.settings({'model': sys.argv[1]})\n"
+        "WHISPER.prepare(chosen)\n"
         "ring = [reader_of(chosen)]\n"
         "ring.append(ring)\n"
     )

@@ -25,9 +25,8 @@ from spoken_frames import RATE, Spoken, frames_of, packets, play, texts
 from turngap.backends import COUNTS
 from turngap.core.audio import Pcm
 from turngap.core.errors import AgentError
-from turngap_services.stt.whisper import WhisperSettings
-from turngap_services.stt.whisper.model import Reader, Text, reader_of
-from turngap_services.stt.whisper.service import WhisperSTTService
+from turngap_services.stt import WhisperSettings
+from turngap_services.stt.whisper import Reader, Text, WhisperSTTService, reader_of
 
 PARAMS = PipelineParams(audio_in_sample_rate=RATE)
 
@@ -238,7 +237,7 @@ async def test_an_engine_that_fails_is_said_and_the_next_turn_is_heard(
 async def test_what_is_lost_is_an_error(
     library: list[Spoken], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turngap_services.stt.whisper.readings.MOST_MS", 1000.0)
+    monkeypatch.setattr("turngap_services.stt.readings.MOST_MS", 1000.0)
     service, _ = stt(while_speaking=False)
     failed: asyncio.Queue[str] = asyncio.Queue()
 

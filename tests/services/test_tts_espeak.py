@@ -21,13 +21,12 @@ from turngap.core.audio import audible_onset
 from turngap.core.clock import Clock
 from turngap.core.errors import InputError
 from turngap.testing import ManualClock
-from turngap_services.stt.pocketsphinx import PocketsphinxSettings
-from turngap_services.stt.pocketsphinx.model import Saying, build_model
-from turngap_services.stt.pocketsphinx.recogniser import Recogniser
-from turngap_services.stt.sound import RATE
-from turngap_services.tts.espeak import EspeakSettings, create
-from turngap_services.tts.espeak.engine import Espeak, EspeakVoice, engine
-from turngap_services.tts.espeak.service import EspeakTTSService
+from turngap_services.sound import RATE
+from turngap_services.stt import PocketsphinxSettings
+from turngap_services.stt.pocketsphinx import Recogniser
+from turngap_services.stt.sentences import Saying, build_model
+from turngap_services.tts import EspeakSettings
+from turngap_services.tts.espeak import Espeak, EspeakTTSService, EspeakVoice, create, engine
 
 NATIVE = PipelineParams(audio_out_sample_rate=22_050)
 SENTENCE = "Please deliver two large pizzas to forty two Baker Street."

@@ -30,16 +30,13 @@ from turngap.backends import COUNTS
 from turngap.core.audio import audible_onset
 from turngap.core.errors import AgentError, InputError
 from turngap.core.lead import KEEP_MS, LEAD_DBFS
-from turngap_services.script import scenarios
-from turngap_services.stt.pocketsphinx import PocketsphinxSettings
-from turngap_services.stt.pocketsphinx.model import Model, Saying, build_model
-from turngap_services.stt.pocketsphinx.recogniser import Recogniser
-from turngap_services.stt.sound import RATE
-from turngap_services.text import spoken_words
-from turngap_services.tts.piper import SPEC, PiperSettings, create
-from turngap_services.tts.piper import voice as voice_module
-from turngap_services.tts.piper.service import PiperTTSService
-from turngap_services.tts.piper.voice import Voice, voice_of
+from turngap_services.sound import RATE
+from turngap_services.stt import PocketsphinxSettings
+from turngap_services.stt.pocketsphinx import Recogniser
+from turngap_services.stt.sentences import Model, Saying, build_model
+from turngap_services.text import scenarios, spoken_words
+from turngap_services.tts import PiperSettings, piper
+from turngap_services.tts.piper import PiperTTSService, Voice, create, prepare, voice_of
 
 OWN_RATE = 22_050
 TWO_CLAUSES = "A large oat latte with cream, coming up in a moment."
@@ -52,7 +49,7 @@ def of_voice(path: Path, **more: Any) -> PiperSettings:
 
 async def spoken(settings: PiperSettings, *replies: str, rate: int = OWN_RATE) -> Line:
     """Have each reply spoken as a turn of its own."""
-    SPEC.prepare(settings)  # type: ignore
+    prepare(settings)
     params = PipelineParams(audio_out_sample_rate=rate)
     async with running(create(settings, InstantClock()), params=params) as line:
         for n, reply in enumerate(replies, 1):
@@ -181,7 +178,7 @@ async def test_the_first_clause_comes_by_itself(speaking_voice: Path) -> None:
 
 async def test_the_first_clause_is_there_before_the_rest_is_made(speaking_voice: Path) -> None:
     settings = of_voice(speaking_voice)
-    SPEC.prepare(settings)  # type: ignore
+    prepare(settings)
     voice = voice_of(settings)
     asked: list[str] = []
 
@@ -261,8 +258,8 @@ class Watched:
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     watch = Watched()
-    run = voice_module._Breakable.run
-    monkeypatch.setattr(voice_module._Breakable, "run", watch.wrap(run))
+    run = piper._Breakable.run
+    monkeypatch.setattr(piper._Breakable, "run", watch.wrap(run))
     yield watch
 
 
@@ -288,7 +285,7 @@ async def test_an_interruption_ends_the_synthesis(heavy_voice: Path, watched: Wa
 
 def refused(settings: PiperSettings) -> AgentError:
     with pytest.raises(AgentError) as e:
-        SPEC.prepare(settings)  # type: ignore
+        prepare(settings)
     assert "\n" not in e.value.message + e.value.hint
     return e.value
 
@@ -360,7 +357,7 @@ def test_an_unknown_speaker_is_refused_with_those_there_are(
     speaker: int | str, hint: str, speaking_voice: Path
 ) -> None:
     with pytest.raises(InputError, match="has no speaker") as e:
-        SPEC.prepare(of_voice(speaking_voice, speaker=speaker))  # type: ignore
+        prepare(of_voice(speaking_voice, speaker=speaker))
     assert hint in e.value.hint
 
 
@@ -370,7 +367,7 @@ async def test_failure_in_a_reply_is_an_error_frame_and_the_voice_lives(
     service = create(of_voice(speaking_voice), InstantClock())
     async with running(service, params=PipelineParams(audio_out_sample_rate=OWN_RATE)):
         with monkeypatch.context() as patch:
-            patch.setattr(voice_module._Breakable, "run", _out_of_memory)
+            patch.setattr(piper._Breakable, "run", _out_of_memory)
             (frame,) = [f async for f in service.run_tts("Hello there.", "context")]
         assert isinstance(frame, ErrorFrame)
         assert "too little memory on this machine for the piper voice" in frame.error

@@ -22,9 +22,8 @@ from turngap.agent.voice.speech_output import speaking
 from turngap.core.clock import ms_to_ns
 from turngap.core.speeds import Request, VoiceSpeed
 from turngap.testing import ManualClock
-from turngap_services.tts.piper import PiperSettings
-from turngap_services.tts.piper.service import PiperTTSService, lasts
-from turngap_services.tts.piper.voice import Voice
+from turngap_services.tts import PiperSettings
+from turngap_services.tts.piper import PiperTTSService, Voice, lasts
 
 CHAR_MS = 50.0
 REPLY = "The kitchen lights are off, and the door to the garden is closed. Good night, sleep well."

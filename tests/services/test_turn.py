@@ -9,7 +9,7 @@ from running_line import InstantClock
 
 from turngap.backends import TurnTaking
 from turngap.scenario.library import library_dir, load_scenario
-from turngap_services.turn.vad import (
+from turngap_services.turn import (
     SMART_TURN,
     VAD,
     SmartTurnSettings,

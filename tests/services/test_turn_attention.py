@@ -5,10 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngap.core.clock import ms_to_ns
-from turngap_services.turn.adaptive import AdaptiveSettings
-from turngap_services.turn.adaptive.actions import (
+from turngap_services.turn import AdaptiveSettings
+from turngap_services.turn.attention import (
+    IDLE_MS,
+    LEAD_MS,
+    MEANT_MS,
+    PENDING_MS,
+    STIR_MS,
     Action,
     Ask,
+    Attention,
     Begin,
     Conclude,
     Discard,
@@ -21,16 +27,8 @@ from turngap_services.turn.adaptive.actions import (
     Withdraw,
     Withhold,
 )
-from turngap_services.turn.adaptive.attention import (
-    IDLE_MS,
-    LEAD_MS,
-    MEANT_MS,
-    PENDING_MS,
-    STIR_MS,
-    Attention,
-)
-from turngap_services.turn.adaptive.melody import Melody
-from turngap_services.turn.adaptive.over import FEATURES, STEADY_MS, Evidence, Over, Pauses
+from turngap_services.turn.over import FEATURES, STEADY_MS, Evidence, Over, Pauses
+from turngap_services.turn.voice import Melody
 
 PACKET_MS = 20
 

@@ -20,8 +20,9 @@ from pipecat.processors.frame_processor import FrameProcessor
 from running_line import InstantClock, running
 
 from turngap.scenario.library import library_dir, load_scenario
-from turngap_services.stt.pocketsphinx import PocketsphinxSettings, create
-from turngap_services.turn.vad import VadSettings, create_vad
+from turngap_services.stt import PocketsphinxSettings
+from turngap_services.stt.pocketsphinx import create
+from turngap_services.turn import VadSettings, create_vad
 
 RATE = 16_000
 PARAMS = PipelineParams(audio_in_sample_rate=RATE)

@@ -33,9 +33,10 @@ from turngap.core.audio import LINE_FLOOR_DBFS, Pcm
 from turngap.scenario.library import library_dir, load_scenario
 from turngap.scenario.model import Recorded
 from turngap.testing import ManualClock
-from turngap_services.stt.pocketsphinx import PocketsphinxSettings
+from turngap_services.stt import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx import create as create_stt
-from turngap_services.turn.adaptive import AdaptiveSettings, create, prepare
+from turngap_services.turn import AdaptiveSettings
+from turngap_services.turn.taker import create, prepare
 
 RATE = 16_000
 PACKET = RATE // 50

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngap.core.audio import Pcm
-from turngap_services.turn.adaptive.melody import Melody, melody_of
+from turngap_services.turn.voice import Melody, melody_of
 
 RATE = 16_000
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngap.core.errors import InputError
-from turngap_services.turn.adaptive.melody import Melody
-from turngap_services.turn.adaptive.over import (
+from turngap_services.turn.over import (
     ENDINGS,
     FEATURES,
     STEADY_MS,
@@ -19,6 +18,7 @@ from turngap_services.turn.adaptive.over import (
     read_over,
     shipped,
 )
+from turngap_services.turn.voice import Melody
 
 PAUSES = Pauses(median_ms=300, sigma=1.0, least_ms=100, most_ms=3000)
 SHARES = st.floats(0, 1)

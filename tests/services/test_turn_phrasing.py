@@ -3,7 +3,7 @@
 import pytest
 
 from turngap.core.spoken import OUT_OF_DOMAIN
-from turngap_services.turn.adaptive.phrasing import (
+from turngap_services.turn.over import (
     Ending,
     asks,
     ending_of,

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from turngap.core.audio import LINE_FLOOR_DBFS, Pcm
 from turngap.core.clock import ms_to_ns
 from turngap.scenario.library import LoadedScenario, library_dir, load_scenario
-from turngap_services.turn.adaptive import silero
-from turngap_services.turn.adaptive.voice import (
+from turngap_services.turn.voice import (
     HEARS_ON_MS,
     HOP_MS,
     PAUSED_MS,
@@ -18,6 +17,7 @@ from turngap_services.turn.adaptive.voice import (
     Arrivals,
     Model,
     Voice,
+    silero_model,
 )
 
 RATE = 16_000
@@ -168,7 +168,7 @@ def test_recorded_turns_are_found_and_ended_to_a_few_frames(name: str, softer_db
     for turn in loaded.scenario.turns:
         assert turn.speech is not None
         clip = loaded.clips[turn.audio].at_rate(RATE) * 10 ** (-softer_db / 20)
-        v = Voice(RATE, (silero.model(RATE), silero.model(RATE)), 0.5)
+        v = Voice(RATE, (silero_model(RATE), silero_model(RATE)), 0.5)
         feed(v, noise(1000), clip.astype(np.int16), noise(600))
         assert ms(v.onset) - 1000 == pytest.approx(turn.speech.start_ms, abs=100)
         late_ms.append(ms(v.last_audible) - 1000 - turn.speech.end_ms)
@@ -179,14 +179,14 @@ def test_recorded_turns_are_found_and_ended_to_a_few_frames(name: str, softer_db
 
 
 def test_noise_is_no_voice() -> None:
-    v = Voice(RATE, (silero.model(RATE), silero.model(RATE)), 0.5)
+    v = Voice(RATE, (silero_model(RATE), silero_model(RATE)), 0.5)
     feed(v, noise(3000, -25.0))
     assert v.onset is None
 
 
 def test_each_model_has_a_state_of_its_own() -> None:
     window = (tone(32) / 32768).astype(np.float32)
-    one, other = silero.model(RATE), silero.model(RATE)
+    one, other = silero_model(RATE), silero_model(RATE)
     first = one(window)
     one(window)
     assert other(window) == first

@@ -9,8 +9,7 @@ from training.grammar.score import exact, right
 from training.grammar.turn import Maker, Turn, held_out
 from training.grammar.words import number, price_said, price_tag
 from turngap.agent.stack import PipelineSettings
-from turngap_services.script import scenarios
-from turngap_services.text import spoken_words
+from turngap_services.text import scenarios, spoken_words
 
 
 def made(count: int, *, holding: bool) -> list[Dialogue]:

@@ -30,8 +30,8 @@ from training.whisper.speech import (
 from training.whisper.takes import Take, heard, planned
 from turngap.core.audio import audible_end, audible_onset, rms_dbfs
 from turngap.core.errors import InputError
-from turngap_services.stt.whisper import WhisperSettings
-from turngap_services.stt.whisper.model import Reader, Text
+from turngap_services.stt import WhisperSettings
+from turngap_services.stt.whisper import Reader, Text
 from turngap_services.text import spoken_words
 
 

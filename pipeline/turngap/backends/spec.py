@@ -100,7 +100,7 @@ class BackendSpec:
     kind: Kind
     settings_type: type[BackendSettings]
     create: Callable[[Any, Clock], Any]
-    prepare: Callable[[Any], None] | None = None
+    prepare: Callable[[Any], object] | None = None
     requires: tuple[Need, ...] = ()
     by_default: tuple[Need, ...] = ()
     on_a_card: tuple[Need, ...] = ()

@@ -20,8 +20,8 @@ from training.turn_over.hearing import Hearing, recogniser_of
 from training.turn_over.silences import Look, looks_into
 from training.turn_over.takes import takes_in
 from training.turns.plan import PAUSE_LEAST_MS, PAUSE_MEDIAN_MS, PAUSE_MOST_MS, PAUSE_SIGMA
-from turngap_services.turn.adaptive import over as model
-from turngap_services.turn.adaptive.over import FEATURES, Over, Pauses
+from turngap_services.turn import over as model
+from turngap_services.turn.over import FEATURES, Over, Pauses
 
 Matrix = NDArray[np.float64]
 

@@ -16,11 +16,10 @@ import numpy as np
 
 from training.turn_over.takes import RATE, Take
 from turngap.core.audio import Pcm
-from turngap_services.stt.pocketsphinx import PocketsphinxSettings
-from turngap_services.stt.pocketsphinx.model import Model, Saying, build_model
-from turngap_services.stt.pocketsphinx.recogniser import Recogniser
-from turngap_services.turn.adaptive import silero
-from turngap_services.turn.adaptive.voice import Voice
+from turngap_services.stt import PocketsphinxSettings
+from turngap_services.stt.pocketsphinx import Recogniser
+from turngap_services.stt.sentences import Model, Saying, build_model
+from turngap_services.turn.voice import Voice, silero_model
 
 PACKET = RATE // 50
 _CLASSIFIED = 8 * RATE
@@ -92,7 +91,7 @@ class Hearing:
 
             return judged
 
-        voice = Voice(RATE, (noted(silero.model(RATE)), noted(silero.model(RATE))), 0.5)
+        voice = Voice(RATE, (noted(silero_model(RATE)), noted(silero_model(RATE))), 0.5)
         recogniser = Recogniser(self._model, self._settings)
         text = ""
         for packet, at in enumerate(range(0, len(pcm) - PACKET + 1, PACKET)):

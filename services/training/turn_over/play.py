@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from training.turn_over.hearing import PACKET, Hearing, asked_at
 from training.turn_over.takes import RATE, Take
 from turngap.core.clock import ms_to_ns
-from turngap_services.turn.adaptive import AdaptiveSettings, actions
-from turngap_services.turn.adaptive import attention as mind
-from turngap_services.turn.adaptive.over import Over
-from turngap_services.turn.adaptive.voice import Voice
+from turngap_services.turn import AdaptiveSettings
+from turngap_services.turn import attention as mind
+from turngap_services.turn.over import Over
+from turngap_services.turn.voice import Voice
 
 # The engines of `embedded`: from a question to its first sound, and from the release of a sound to
 # the caller's ear.
@@ -112,13 +112,13 @@ class _Scene:
             self.mind.tick(self.now_ns)
             self._carry_out()
 
-    def _what_is_heard(self) -> actions.Heard:
+    def _what_is_heard(self) -> mind.Heard:
         voice = self.voice
 
         def ns(sample: int | None) -> int | None:
             return None if sample is None else ms_to_ns(sample * 1000 / RATE)
 
-        return actions.Heard(
+        return mind.Heard(
             until_ns=ns(voice.heard) or 0,
             onset_ns=ns(voice.onset),
             audible_ns=ns(voice.last_audible),
@@ -135,20 +135,20 @@ class _Scene:
     def _carry_out(self) -> None:
         while self.mind.actions:
             match self.mind.actions.pop(0):
-                case actions.Settle():
+                case mind.Settle():
                     self.voice.settle()
-                case actions.Conclude():
+                case mind.Conclude():
                     rest, self.concluded = self._rest(), len(self.text.split())
                     self.mind.conclude(self.now_ns, rest, finalized=True)
-                case actions.Speculate():
+                case mind.Speculate():
                     self.asked_ns = self.now_ns
-                case actions.Withdraw():
+                case mind.Withdraw():
                     self.asked_ns = None
-                case actions.Withhold() | actions.Begin(interrupt=True):
+                case mind.Withhold() | mind.Begin(interrupt=True):
                     self.sounds_ns = self.asked_ns = None
-                case actions.Ask(at):
+                case mind.Ask(at):
                     self._later(CLASSIFY_MS, lambda at=at: self._answer(at))
-                case actions.End() as end:
+                case mind.End() as end:
                     self._end(end)
                 case _:
                     pass
@@ -160,7 +160,7 @@ class _Scene:
     def _later(self, ms: float, act: Callable[[], None]) -> None:
         self.due.append((self.now_ns + ms_to_ns(ms), act))
 
-    def _end(self, end: actions.End) -> None:
+    def _end(self, end: mind.End) -> None:
         self.why, self.hold_ms = end.why, end.hold_ms
         if end.decided_ns / 1e6 < self.take.end_ms:
             self.falsely.append(end.decided_ns / 1e6)

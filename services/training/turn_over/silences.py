@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from training.turn_over.hearing import PACKET, Hearing, asked_at
 from training.turn_over.takes import RATE, Take
-from turngap_services.turn.adaptive.over import Evidence
-from turngap_services.turn.adaptive.phrasing import words_of
-from turngap_services.turn.adaptive.voice import Voice
+from turngap_services.turn.over import Evidence, words_of
+from turngap_services.turn.voice import Voice
 
 # When a silence is looked at, by its length in ms: mostly about when turns end.
 LOOKS_MS = (100, 150, 200, 300, 450, 700, 1000, 1500)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from turngap.core.audio import FULL_SCALE, Pcm
-from turngap_services.turn.adaptive import silero
+from turngap_services.turn.voice import silero_model
 
 if TYPE_CHECKING:
     from pipecat.audio.turn.smart_turn.local_smart_turn_v3 import LocalSmartTurnAnalyzerV3
@@ -41,7 +41,7 @@ def completeness(pcm: Pcm, start_ms: float, end_ms: float) -> float:
 
 def stretches(pcm: Pcm) -> int:
     """Count the pieces in which Silero hears the speech, if 200 ms without any part two."""
-    speech = silero.model(RATE)
+    speech = silero_model(RATE)
     # The silence that a caller sends before and after a recording.
     around = np.zeros(RATE // 2)
     heard = np.concatenate((around, pcm / FULL_SCALE, around)).astype(np.float32)

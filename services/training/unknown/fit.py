@@ -19,13 +19,13 @@ from rapidfuzz.distance import Levenshtein
 from training.turns.sentences import sentences as turns
 from training.turns.speakers import SPEAKERS
 from training.unknown.takes import LINES, read, said, sentences
-from turngap_services.stt.pocketsphinx import PocketsphinxSettings
-from turngap_services.stt.pocketsphinx.known import FEATURES
-from turngap_services.stt.pocketsphinx.model import Saying, build_model, library_sayings
-from turngap_services.stt.pocketsphinx.recogniser import Recogniser
+from turngap_services.stt import PocketsphinxSettings
+from turngap_services.stt.known import FEATURES
+from turngap_services.stt.pocketsphinx import Recogniser
+from turngap_services.stt.sentences import Saying, build_model, library_sayings
 from turngap_services.text import spoken_words
 
-OUT = Path("services/turngap_services/stt/pocketsphinx/known.json")
+OUT = Path("services/turngap_services/stt/known.json")
 COMMAND = "python -m training.unknown.fit"
 TURNS = 60  # sentences of the second recogniser
 # Words that may be wrong in a sentence that was read.

@@ -28,8 +28,8 @@ from training.whisper.speech import (
 from training.whisper.takes import planned
 from turngap.core.audio import Pcm
 from turngap.scenario.library import library_dir, library_paths, load_scenario
-from turngap_services.stt.whisper import WhisperSettings
-from turngap_services.stt.whisper.model import Reader
+from turngap_services.stt import WhisperSettings
+from turngap_services.stt.whisper import Reader
 from turngap_services.text import spoken_words
 
 _SEED = 1_000_003  # not the training's

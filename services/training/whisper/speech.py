@@ -24,9 +24,8 @@ from turngap.core.audio import (
     audible_onset,
     dbfs_to_amplitude,
 )
-from turngap_services.script import scenarios
-from turngap_services.text import spoken_words
-from turngap_services.tts.espeak.engine import EspeakVoice, engine
+from turngap_services.text import scenarios, spoken_words
+from turngap_services.tts.espeak import EspeakVoice, engine
 
 RATE = 16_000
 PEAK_DBFS = -7.0  # as of the library's recordings

@@ -173,15 +173,9 @@ def prepare(settings: CombinedSettings) -> None:
 
 def create(which: str, settings: Any, clock: Clock) -> "CombinedLLMService":
     """Make the service of one session."""
-    from turngap_services.llm.combine import choosing, opener
+    from turngap_services.llm.combine.service import KINDS
 
-    kinds: dict[str, type[CombinedLLMService[Any]]] = {
-        "race": choosing.RaceLLMService,
-        "route": choosing.RouteLLMService,
-        "opener": opener.OpenerLLMService,
-        "best-of": choosing.BestOfLLMService,
-    }
-    return kinds[which](settings=settings, clock=clock)
+    return KINDS[which](settings=settings, clock=clock)
 
 
 _KINDS: dict[str, tuple[type[CombinedSettings], str]] = {

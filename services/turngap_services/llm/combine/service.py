@@ -1,9 +1,11 @@
 """An LLM made of several: to the pipeline it is one service, with one reply and one bill."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from math import fsum
 from typing import Any, ClassVar, Generic, TypeVar
 
 from loguru import logger
@@ -24,16 +26,30 @@ from pipecat.processors.frame_processor import FrameProcessorSetup
 
 from turngap.backends import COUNTS
 from turngap.core.clock import Clock, ms_to_ns
+from turngap.core.spoken import LETTER_MS, letters
 from turngap.core.tokens import THOUGHT, THOUGHT_MS
-from turngap_services.llm.combine import CombinedSettings, PairSettings
-from turngap_services.llm.combine.conversation import follows_a_tool, written
+from turngap.scenario.phrases import tokens
+from turngap_services.llm.combine import (
+    BestOfSettings,
+    CombinedSettings,
+    OpenerSettings,
+    PairSettings,
+    RaceSettings,
+    RouteSettings,
+)
 from turngap_services.llm.combine.part import (
     CHARS_A_TOKEN,
     Ask,
     Meter,
     Part,
     PartFailedError,
+    difficulty,
+    first_of,
+    follows_a_tool,
+    is_for_tool,
+    last_words,
     prompt_chars,
+    written,
 )
 from turngap_services.llm.plain import PlainLLMService
 
@@ -249,3 +265,319 @@ class PairLLMService(CombinedLLMService[Pair]):
     @property
     def _trusted(self) -> Part:
         return self._full
+
+
+# 1 if the full model's reply was heard.
+FULL_WON = "race_full_won"
+
+
+class RaceLLMService(PairLLMService[RaceSettings]):
+    """Asks both at once; the loser is cancelled before the winner's first word is said."""
+
+    backend = "race"
+
+    async def _choose(self, context: LLMContext) -> Ask:
+        own_ms = self._combined.deadline_ms
+        ms = self._left_ms() if own_ms is None else own_ms
+        deadline_ns = self._clock.now_ns() + ms_to_ns(ms)
+        full = await self._ask(self._full, context)
+        fast = await self._ask(self._fast, context)
+        winner = await self._winner(fast, full, deadline_ns)
+        await (fast if winner is full else full).part.cancel()
+        self._counts[FULL_WON] = float(winner is full)
+        return winner
+
+    async def _winner(self, fast: Ask, full: Ask, deadline_ns: int) -> Ask:
+        """Return the full one up to the deadline; from then on whichever has a token first.
+
+        A call's first token counts, too; the other model runs on until the call is whole.
+        """
+        await first_of(full.begun.wait(), self._clock.sleep_until_ns(deadline_ns))
+        if not full.begun.is_set() and not fast.begun.is_set():
+            await first_of(full.begun.wait(), fast.begun.wait())
+        preferred, other = (full, fast) if full.begun.is_set() else (fast, full)
+        await preferred.ready.wait()
+        if preferred.answers:
+            return preferred
+        await other.ready.wait()
+        if not other.answers:
+            raise PartFailedError(f"{preferred.failed}; {other.failed}")
+        self._fell_back(preferred)
+        return other
+
+
+# Points of the turn; 1 if the full model answered; 1 if there was no time to ask it; 1 if the turn
+# looked like one for a tool.
+POINTS, TO_FULL, NO_TIME = "route_points", "route_full", "route_no_time"
+ROUTE_FOR_TOOL = "route_for_tool"
+
+# Weight of each new time to first token in the running mean: the last few turns count.
+NEWS = 0.3
+# Share of the mean's excess over the setting that is forgotten when there was no time for the full
+# model: a model that is not asked gives no new time, and one slow turn would exclude it for good.
+FORGOTTEN = 0.1
+
+
+class RouteLLMService(PairLLMService[RouteSettings]):
+    """Asks one of the two, and the other if that one fails before its first word."""
+
+    backend = "route"
+
+    def __init__(self, *, settings: RouteSettings, clock: Clock) -> None:
+        super().__init__(settings=settings, clock=clock)
+        self._full_ttft_ms = settings.full_ttft_ms
+
+    async def _choose(self, context: LLMContext) -> Ask:
+        pair = [self._fast, self._full]
+        try:
+            ask = await self._one_of(pair[::-1] if self._is_for_full(context) else pair, context)
+        finally:
+            self._learn()
+        self._counts[TO_FULL] = float(ask.part is self._full)
+        return ask
+
+    def _is_for_full(self, context: LLMContext) -> bool:
+        for_tool = is_for_tool(context)
+        points = difficulty(*last_words(context), tools=for_tool)
+        self._counts |= {POINTS: float(len(points)), ROUTE_FOR_TOOL: float(for_tool)}
+        hard = len(points) >= self._combined.threshold
+        in_time = self._full_ttft_ms <= self._left_ms()
+        no_time = hard and not in_time and not for_tool
+        self._counts[NO_TIME] = float(no_time)
+        if no_time:
+            above_ms = self._full_ttft_ms - self._combined.full_ttft_ms
+            self._full_ttft_ms -= FORGOTTEN * max(0.0, above_ms)
+        # A turn with a tool takes two requests and may be late: a right call matters more.
+        return for_tool or (hard and in_time)
+
+    def _learn(self) -> None:
+        """Add the full model's time to first token, or how long it was waited for, to the mean."""
+        for ask in self._asks:
+            in_vain_ms = self._combined.first_token_ms if ask.given_up else None
+            ms = in_vain_ms if ask.first_ms is None else ask.first_ms
+            if ask.part is self._full and ms is not None:
+                self._full_ttft_ms += NEWS * (ms - self._full_ttft_ms)
+
+
+# Which candidate was heard, counted from 0; how many had something to say by then.
+CHOSEN, IN_TIME = "best_of_chosen", "best_of_in_time"
+
+
+class BestOfLLMService(CombinedLLMService[BestOfSettings]):
+    """Asks all candidates, and says what most of them agree on."""
+
+    backend = "best-of"
+
+    async def _choose(self, context: LLMContext) -> Ask:
+        until_ns = self._clock.now_ns() + ms_to_ns(self._combined.window_ms)
+        asks = [await self._ask(part, context) for part in self._parts]
+        over = asyncio.gather(*(ask.ended.wait() for ask in asks))
+        await first_of(over, self._clock.sleep_until_ns(until_ns))
+        # A call that has begun is known when it is whole.
+        await asyncio.gather(*(ask.ready.wait() for ask in asks if ask.begun.is_set()))
+        while not any(ask.answers for ask in asks):
+            waiting = [ask for ask in asks if not ask.over]
+            if not waiting:
+                raise PartFailedError("; ".join(f"{ask.failed}" for ask in asks))
+            await first_of(*(ask.ready.wait() for ask in waiting))
+        for ask in asks:
+            if ask.over and not ask.answers:
+                self._fell_back(ask)
+        able = [n for n, ask in enumerate(asks) if ask.answers and ask.failed is None]
+        able = able or [n for n, ask in enumerate(asks) if ask.answers]
+        chosen = able[best([words_of(asks[n]) for n in able])]
+        self._counts |= {CHOSEN: float(chosen), IN_TIME: float(len(able))}
+        others = (part for n, part in enumerate(self._parts) if n != chosen)
+        await asyncio.gather(*(part.cancel() for part in others))
+        return asks[chosen]
+
+
+def words_of(ask: Ask) -> list[str]:
+    """Return what a candidate is judged by: its words, and each call with and without arguments.
+
+    So two calls of one tool are alike, the more so with the same arguments, and unlike any text.
+    """
+    calls = [word for call in ask.calls for word in (f"{call.function_name}()", written(call))]
+    return [*tokens(ask.said), *calls]
+
+
+def best(words: Sequence[Sequence[str]]) -> int:
+    """Return the index of the candidate that the others agree with most, the first of equals.
+
+    A candidate's score is its mean likeness to the others: the words that both have, divided by the
+    words that either has. Both are cut to the length of the shorter one, as a longer one may just
+    have come sooner.
+    """
+
+    def score(at: int) -> float:
+        others = [w for n, w in enumerate(words) if n != at]
+        # Exact: in another order the same likenesses would add up to a little more.
+        return fsum(_alike(words[at], other) for other in others) / max(len(others), 1)
+
+    return max(range(len(words)), key=score)
+
+
+def _alike(a: Sequence[str], b: Sequence[str]) -> float:
+    both = min(len(a), len(b))
+    one, other = set(a[:both]), set(b[:both])
+    return len(one & other) / len(one | other) if both else 0.0
+
+
+# How long after the first audio the answer itself began, in ms: the opening and the wait behind it.
+OPENER_MS = "opener_ms"
+# 1 if the full model took back what the fast one had said.
+CORRECTED = "opener_corrected"
+# 1 if there was no opening, as a tool has to be called and the fast model calls none.
+OPENER_FOR_TOOL = "opener_for_tool"
+
+# Not after a digit, as "9:" and "7." go on.
+_CLAUSE_END = re.compile(r"(?<!\d)[,.;:?!…]$")
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+# A shorter opening is spoken before there is more for the voice.
+LEAST_WORDS = 2
+
+INSTRUCTION = (
+    'You have already begun your answer and said: "{opening}" Go on from exactly there: do not say '
+    "it again, and do not greet. If it was wrong, begin with: {correction}"
+)
+
+
+class OpenerLLMService(PairLLMService[OpenerSettings]):
+    """Says a clause of the fast model, then what the full one makes of it."""
+
+    backend = "opener"
+    # The opening of an answer that is still to come, and when it was said (ns).
+    _opened: tuple[str, int] | None = None
+
+    async def _reply(self, context: LLMContext) -> AsyncGenerator[str]:
+        self._opened = None
+        if not self._fast.tools and is_for_tool(context):
+            # The opening would be made up, and the tool's result would take it back.
+            self._counts[OPENER_FOR_TOOL] = 1.0
+            async for piece in self._behind_opening(await self._one_of(self._parts[::-1], context)):
+                yield piece
+            return
+        anew = None if self._combined.told else await self._ask(self._full, context)
+        fast = await self._ask(self._fast, context)
+        words = fast.text()
+        opening, begun = await self._opening(words)
+        if opening:
+            yield opening + " "
+        if fast.failed is not None:
+            self._fell_back(fast)
+        self._opened = (opening, self._clock.now_ns()) if opening else None
+        if opening:
+            said = {"role": "assistant", "content": opening}
+            context = self._reminded(with_messages(context, said))
+        full = anew or await self._ask(self._full, context)
+        await full.ready.wait()
+        if not full.answers:
+            # The fast model can go on from its own opening, with what it had begun to say.
+            if fast.failed is not None:
+                raise PartFailedError(f"{fast.failed}; {full.failed}")
+            self._fell_back(full)
+            self._kept = fast
+            if begun:
+                yield begun
+            async for piece in words:
+                yield piece
+            return
+        await self._fast.cancel()
+        async for piece in self._behind_opening(full):
+            yield piece
+
+    async def _answer_tools(self, context: LLMContext) -> AsyncGenerator[str]:
+        ask = await self._one_of(self._answerers(), self._reminded(context))
+        async for piece in self._behind_opening(ask):
+            yield piece
+
+    async def _behind_opening(self, ask: Ask) -> AsyncGenerator[str]:
+        """Yield what the full model says after the opening; a call alone is not an answer yet."""
+        self._kept = ask
+        if self._opened is None or not ask.pieces:
+            async for piece in ask.text():
+                yield piece
+            return
+        opening, said_ns = self._opened
+        self._opened = None
+        waited_ms = (self._clock.now_ns() - said_ns) / 1e6
+        self._counts[OPENER_MS] = max(waited_ms, LETTER_MS * letters(opening))
+        async for piece in self._going_on(opening, ask):
+            yield piece
+
+    async def _opening(self, words: AsyncGenerator[str]) -> tuple[str, str]:
+        """Return the first clause, or the first words of a long one, and what came after it so far.
+
+        Both are empty if the model says nothing.
+        """
+        text, most = "", self._combined.most_words
+        try:
+            async for piece in words:
+                text += piece
+                said = text.split(maxsplit=most)
+                # A word is whole when the next one begins.
+                if len(said) > most:
+                    return " ".join(said[:most]), said[most]
+                if len(said) >= LEAST_WORDS and _CLAUSE_END.search(text.rstrip()):
+                    break
+        except PartFailedError:
+            pass
+        return text.strip(), ""
+
+    def _reminded(self, context: LLMContext) -> LLMContext:
+        """Return the conversation with the instruction to go on from the opening, if any."""
+        if self._opened is None or not self._combined.told:
+            return context
+        opening, correction = self._opened[0], self._combined.correction
+        note: Any = INSTRUCTION.format(opening=opening, correction=correction)
+        return with_messages(context, {"role": "system", "content": note})
+
+    async def _going_on(self, opening: str, full: Ask) -> AsyncGenerator[str]:
+        """Yield what the full model says, without what was said already.
+
+        If it says the opening again, that is left out. A model that was told the opening is trusted
+        to go on from it or to take it back. A model that was not told has answered anew: if it says
+        something else, the opening is taken back first.
+        """
+        pieces = full.text()
+        held, known, heard, ended = "", _words(opening), list[str](), True
+        async for piece in pieces:
+            held += piece
+            # The next piece may continue the last word.
+            heard = _words(held[: held.rfind(" ") + 1])
+            if heard[: len(known)] != known[: len(heard)] or len(heard) > len(known):
+                ended = False
+                break
+        heard = _words(held) if ended else heard
+        if heard[: len(known)] == known:
+            held = _behind(held, len(known))
+        elif not self._combined.told:
+            self._counts[CORRECTED] = 1.0
+            yield f"{self._combined.correction} "
+        if held:
+            yield held
+        async for piece in pieces:
+            yield piece
+
+
+def with_messages(context: LLMContext, *more: Any) -> LLMContext:
+    """Return the conversation with these messages at its end."""
+    return LLMContext([*context.messages, *more], context.tools, context.tool_choice)
+
+
+def _words(text: str) -> list[str]:
+    """Return the words without punctuation, in lower case."""
+    return [m.group().lower() for m in _WORD.finditer(text)]
+
+
+def _behind(text: str, count: int) -> str:
+    """Return `text` without its first `count` words and their punctuation."""
+    ends = [m.end() for m in _WORD.finditer(text)]
+    rest = text[ends[count - 1] :] if count else text
+    return rest.lstrip(" \n,.;:?!…")
+
+
+KINDS: dict[str, type[CombinedLLMService[Any]]] = {
+    kind.backend: kind
+    for kind in (RaceLLMService, RouteLLMService, OpenerLLMService, BestOfLLMService)
+}

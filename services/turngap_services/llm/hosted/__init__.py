@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from turngap.backends import BackendSettings, BackendSpec, Need
 from turngap.core.clock import Clock
-from turngap_services.extras import needs
+from turngap_services.loading import needs
 
 if TYPE_CHECKING:
     from pipecat.services.llm_service import LLMService

@@ -8,8 +8,7 @@ from pipecat.services.anthropic.llm import AnthropicLLMService
 
 from turngap.core.secrets import remember
 from turngap_services.llm.hosted import AnthropicSettings
-from turngap_services.llm.once import WholeReply
-from turngap_services.llm.wire import Asking, check_model, connection_headers
+from turngap_services.llm.wire import Asking, WholeReply, check_model, connection_headers
 
 _VERSION = "2023-06-01"
 # pipecat 1.14 sends the second by itself and has no setting for the first. A header of ours takes

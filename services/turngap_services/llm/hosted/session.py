@@ -11,8 +11,7 @@ from pipecat.services.openai.llm import OpenAILLMService
 from pipecat.services.openai.responses.llm import OpenAIResponsesLLMService
 
 from turngap_services.llm.hosted import HostedSettings, OpenAISettings
-from turngap_services.llm.once import AskedOnce
-from turngap_services.llm.wire import Asking, bearer, check_model, connection_headers
+from turngap_services.llm.wire import AskedOnce, Asking, bearer, check_model, connection_headers
 
 # What pipecat calls a reply that came to `max_tokens`.
 _AT_ITS_END = "LLM response error: max_output_tokens"

@@ -1,15 +1,19 @@
-"""A simulated language model: seeded, with explicit timing, its words from the scenario library."""
+"""Simulated models: words from the scenario library, with set or simulated timing."""
 
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from turngap.backends import BackendSettings, BackendSpec
+from turngap.backends import BackendSettings, BackendSpec, Price
 from turngap.core.clock import Clock
-from turngap_services.extras import needs
+from turngap.inference.server import Precision, find_accelerator, find_model
+from turngap_services.loading import needs
 
 if TYPE_CHECKING:
-    from turngap_services.llm.sim.service import SimLLMService
+    from turngap_services.llm.sim.server import LiveServer
+    from turngap_services.llm.sim.service import ServedLLMService, SimLLMService
 
 
 class LibrarySettings(BackendSettings):
@@ -52,16 +56,15 @@ class ServedSettings(LibrarySettings):
 def prepare(settings: LibrarySettings) -> None:
     """Read the library and import what a session needs."""
     import turngap_services.llm.sim.service  # noqa: F401
-    from turngap_services.script import scenarios
+    from turngap_services.text import scenarios
 
     scenarios(settings.library)
 
 
 def create(settings: SimSettings, clock: Clock) -> "SimLLMService":
     """Make the service of one session."""
-    from turngap_services.llm.sim.script import library_turns
-    from turngap_services.llm.sim.service import SimLLMService
-    from turngap_services.script import scenarios
+    from turngap_services.llm.sim.service import SimLLMService, library_turns
+    from turngap_services.text import scenarios
 
     script = library_turns(scenarios(settings.library))
     return SimLLMService(settings=settings, script=script, clock=clock)
@@ -79,4 +82,99 @@ SPEC = BackendSpec(
     tools=True,
     judges=False,
     notes="Simulated: the scenarios' own replies, with set time to first token, rate and jitter.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A served model.
+
+    Attributes:
+        hardware, parts, model, weights: the server, in the words of `turngap simulate`.
+        streams: mean number of other people's requests in its batch.
+        accuracy: share of replies that are right, 0 to 1.
+    """
+
+    name: str
+    hardware: str
+    parts: int
+    model: str
+    weights: Precision
+    streams: int
+    accuracy: float
+    price: Price
+    notes: str
+
+
+FULL = Profile(
+    "sim:full", "h200", 8, "llama-3.3-70b", "fp8", 392, 0.773, Price(5, 25),
+    "Simulated: a large model in a full batch. About 65 tokens/s; the scenarios' own replies.",
+)  # fmt: skip
+LOW_BATCH = Profile(
+    "sim:full-low-batch", "h200", 8, "llama-3.3-70b", "fp8", 10, 0.773, Price(30, 150),
+    "Simulated: the model of sim:full, nearly alone on its server. About 170 tokens/s at six "
+    "times the price.",
+)  # fmt: skip
+DISTILLED = Profile(
+    # The distilled model had no price: it was a free preview. This is the list price of its
+    # vendor's small model of that time (18.75 and 113 credits of $0.04).
+    "sim:distilled", "wafer", 1, "20b", "fp16", 0, 0.584, Price(0.75, 4.5),
+    "Simulated: a small distilled model on a wafer-scale chip. Over 1,000 tokens/s, and less "
+    "often right.",
+)  # fmt: skip
+PROFILES = (FULL, LOW_BATCH, DISTILLED)
+
+
+def create_served(profile: Profile, settings: ServedSettings, clock: Clock) -> "ServedLLMService":
+    """Make the service of one session; the sessions of a process share the server."""
+    from turngap_services.llm.sim.service import ServedLLMService, library_turns
+    from turngap_services.text import scenarios
+
+    accuracy = profile.accuracy if settings.accuracy is None else settings.accuracy
+    return ServedLLMService(
+        name=profile.name,
+        model=profile.model,
+        settings=settings,
+        accuracy=accuracy,
+        server=server_of(profile, settings.streams, settings.seed, clock),
+        script=library_turns(scenarios(settings.library)),
+        clock=clock,
+    )
+
+
+@cache
+def server_of(profile: Profile, streams: int | None, seed: int, clock: Clock) -> "LiveServer":
+    """Return the process's one server of that profile."""
+    from turngap.inference.server import Server
+    from turngap_services.llm.sim.server import Background, LiveServer
+
+    background = Background(profile.streams if streams is None else streams)
+    server = Server(
+        find_accelerator(profile.hardware),
+        find_model(profile.model),
+        profile.parts,
+        profile.weights,
+        "fp8",
+    )
+    # The number of streams is random around its mean: the batch has room for all, and for ours.
+    max_batch = 2 * background.streams + 64
+    return LiveServer(server, background, max_batch=max_batch, seed=seed, clock=clock)
+
+
+SERVED = tuple(
+    BackendSpec(
+        name=profile.name,
+        kind="llm",
+        settings_type=ServedSettings,
+        create=partial(create_served, profile),
+        prepare=prepare,
+        requires=needs("agent", "rapidfuzz"),
+        price=profile.price,
+        licence="BSD-2-Clause",
+        simulated=True,
+        tools=True,
+        judges=False,
+        notes=profile.notes,
+    )
+    for profile in PROFILES
 )

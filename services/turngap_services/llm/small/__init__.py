@@ -1,19 +1,12 @@
 """The fast path: a small language model in this process, streaming token by token."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from turngap.backends import BackendSettings, BackendSpec
-from turngap.core.clock import Clock
-from turngap_services.cuda import Compute, Device
-from turngap_services.extras import ON_A_CARD, needs
-
-if TYPE_CHECKING:
-    from turngap.core.results import HeldOutRecord
-    from turngap_services.llm.small.service import SmallLLMService
-
+from turngap_services.loading import ON_A_CARD, Compute, Device, lazily, needs
 
 Shipped = Literal["teacher", "student"]
 
@@ -48,48 +41,17 @@ class SmallSettings(BackendSettings):
         return Path(__file__).parent / self.model if isinstance(self.model, str) else self.model
 
 
-def prepare(settings: SmallSettings) -> None:
-    """Load and warm the model, so that no session pays for the first reply's extra work."""
-    import turngap_services.llm.small.service  # noqa: F401
-    from turngap_services.llm.small.model import model_of
-
-    model_of(settings).warm_up()
-
-
-def create(settings: SmallSettings, clock: Clock) -> "SmallLLMService":
-    """Make the service of one session; sessions with the same settings share the model."""
-    from turngap_services.llm.small.model import model_of
-    from turngap_services.llm.small.service import SmallLLMService
-
-    return SmallLLMService(settings=settings, model=model_of(settings))
-
-
-def held_out_share(settings: SmallSettings) -> "HeldOutRecord | None":
-    """Read how often the model was right when it was made; None where nothing lies beside it.
-
-    The figures are of int8 arithmetic on a CPU and of whole replies of the likeliest tokens, so
-    they say nothing of any other.
-    """
-    from turngap_services.llm.small.held_out import read_held_out
-
-    as_counted = settings.compute_type in (None, "int8") and all(
-        getattr(settings, name) == SmallSettings.model_fields[name].default
-        for name in ("device", "temperature", "max_tokens")
-    )
-    return read_held_out(settings.directory) if as_counted else None
-
-
 SPEC = BackendSpec(
     name="small",
     kind="llm",
     settings_type=SmallSettings,
-    create=create,
-    prepare=prepare,
+    create=lazily("turngap_services.llm.small.model:create"),
+    prepare=lazily("turngap_services.llm.small.model:prepare"),
     requires=needs("small", "ctranslate2", "tokenizers"),
     on_a_card=ON_A_CARD,
     licence="MIT AND Apache-2.0 AND BSD-2-Clause",
     notes="CTranslate2 on the CPU, in process; ships with two models of turngap's own.",
-    held_out=held_out_share,
+    held_out=lazily("turngap_services.llm.small.held_out:held_out_share"),
     narrow=lambda settings: isinstance(settings.model, str),
     judges=False,
 )

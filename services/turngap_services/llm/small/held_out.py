@@ -12,6 +12,7 @@ from turngap.core.errors import AgentError
 from turngap.core.problems import problems, reason
 from turngap.core.results import HeldOutRecord
 from turngap.core.stats import Proportion
+from turngap_services.llm.small import SmallSettings
 
 FILE = "held_out.json"
 _HINT = f"write it again with `python -m training.ship`, or delete {FILE}"
@@ -49,3 +50,16 @@ def read_held_out(directory: Path) -> HeldOutRecord | None:
             "model.held_out", f"{path} is about another model than {weights.name}", hint=_HINT
         )
     return HeldOutRecord(model=told.model, dialogues=told.dialogues, right=told.right)
+
+
+def held_out_share(settings: SmallSettings) -> HeldOutRecord | None:
+    """Read how often the model was right when it was made; None where nothing lies beside it.
+
+    The figures are of int8 arithmetic on a CPU and of whole replies of the likeliest tokens, so
+    they say nothing of any other.
+    """
+    as_counted = settings.compute_type in (None, "int8") and all(
+        getattr(settings, name) == SmallSettings.model_fields[name].default
+        for name in ("device", "temperature", "max_tokens")
+    )
+    return read_held_out(settings.directory) if as_counted else None

@@ -1,5 +1,6 @@
 """A CTranslate2 model with its tokenizer and chat template: prompts in, pieces of text out."""
 
+import asyncio
 import json
 import threading
 import weakref
@@ -13,14 +14,17 @@ from typing import Any
 import ctranslate2
 from jinja2 import Template, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pipecat.processors.aggregators.llm_context import LLMContext
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
+from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 from turngap.core.thoughts import ends_within_thought, is_of_marker
-from turngap_services.cuda import place
+from turngap.thoughts import BEGINS_IN_THOUGHT
+from turngap_services.llm.plain import PlainLLMService, plain_messages
 from turngap_services.llm.small import SmallSettings
-from turngap_services.loading import Loaded, engine_trouble, first_line, require_files
+from turngap_services.loading import Loaded, engine_trouble, first_line, place, require_files
 
 _FILES = ("model.bin", "config.json", "tokenizer.json", "tokenizer_config.json")
 _CONVERT = (
@@ -268,3 +272,73 @@ def _refuse(why: str) -> None:
 def _mark(value: Any) -> str:
     """Return a special token, which the file has as text, as an object, or not at all."""
     return value["content"] if isinstance(value, dict) else value or ""
+
+
+class SmallLLMService(PlainLLMService):
+    """Answers with a model that runs in a thread of this process, token by token.
+
+    An interruption stops the model at its current token.
+    """
+
+    def __init__(self, *, settings: SmallSettings, model: SmallModel) -> None:
+        super().__init__(
+            model.name,
+            temperature=settings.temperature,
+            max_tokens=settings.max_tokens,
+            seed=settings.seed,
+        )
+        self._model = model
+        self._system_prompt = settings.system_prompt
+        setattr(self, BEGINS_IN_THOUGHT, model.begins_in_thought)
+
+    async def _answer(self, context: LLMContext) -> None:
+        try:
+            await self._say(context)
+        except AgentError as e:
+            await self.push_error(f"{e.message} ({e.hint})", exception=e)
+
+    def _messages(self, context: LLMContext) -> list[dict[str, Any]]:
+        messages = plain_messages(context)
+        if self._system_prompt is None:
+            return messages
+        said = [message for message in messages if message["role"] != "system"]
+        return [{"role": "system", "content": self._system_prompt}, *said]
+
+    async def _say(self, context: LLMContext) -> None:
+        await self.start_ttfb_metrics()
+        prompt = self._model.prompt(self._messages(context))
+        loop = asyncio.get_running_loop()
+        pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        stop = threading.Event()
+
+        def hear(piece: str) -> None:
+            loop.call_soon_threadsafe(pieces.put_nowait, piece)
+
+        def run() -> Reply:
+            try:
+                return self._model.say(prompt, hear, stop)
+            finally:
+                loop.call_soon_threadsafe(pieces.put_nowait, None)
+
+        reply = loop.run_in_executor(None, run)
+        try:
+            said = 0
+            while (piece := await pieces.get()) is not None:
+                if said == 0:
+                    await self.stop_ttfb_metrics()
+                said += 1
+                await self._push_llm_text(piece)
+        finally:
+            stop.set()
+            done = await reply  # within a token, also when this is cancelled
+            await self._count_tokens(done.prompt_tokens, done.tokens)
+
+
+def prepare(settings: SmallSettings) -> None:
+    """Load and warm the model, so that no session pays for the first reply's extra work."""
+    model_of(settings).warm_up()
+
+
+def create(settings: SmallSettings, clock: Clock) -> SmallLLMService:
+    """Make the service of one session; sessions with the same settings share the model."""
+    return SmallLLMService(settings=settings, model=model_of(settings))

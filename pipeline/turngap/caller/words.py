@@ -39,6 +39,8 @@ UNSURE_MS = 1200.0
 # A bed is over after so many windows of 10 ms that lie this much below it.
 FALLEN_WINDOWS = 3
 FALLEN_DB = 6.0
+# A bed from here on may hide a voice.
+HIDES_DBFS = -30.0
 
 # Silero's probability from which sound may be speech; and of two windows in a row with which it is.
 # Of speech, one of the first five is over the last (p90, n = 97); tones and tunes stay below.
@@ -391,7 +393,8 @@ class WordFinder:
         if len(self._fallen) < FALLEN_WINDOWS:
             return []
         lower = max(self._fallen)
-        return self._set_bed(lower if lower > FAINTEST_DBFS else None)
+        judged = bed_dbfs > HIDES_DBFS  # what is left may be a voice
+        return self._set_bed(lower if lower > FAINTEST_DBFS and not judged else None)
 
     def _set_bed(self, dbfs: float | None) -> list[Found]:
         before, self.bed_dbfs = self.bed_dbfs, dbfs
@@ -427,7 +430,8 @@ class WordFinder:
         if going_on or (len(loud) and loud[-1] - loud[0] >= self._samples(CLICK_MS)):
             if candidate.heard < candidate.window - 1:
                 self._judge.reset()
-                for before in range(1 if self.bed_dbfs is None else BED_WINDOWS, 0, -1):
+                new = self.bed_dbfs is not None and self._speech is None
+                for before in range(BED_WINDOWS if new else 1, 0, -1):
                     window = self._slice(*self._window(candidate, before))
                     self._judge.probability(window, self.rate)
                     asked += 1

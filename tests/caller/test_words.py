@@ -213,3 +213,10 @@ def test_sound_that_may_be_speech_for_long_keeps_its_instant(monkeypatch) -> Non
     tone = hum(20, -20, 440)
     found = [e for i in range(200) for e in ear.receive(i * 20 * ms, tone, RATE)]
     assert any(isinstance(e, AgentSound) and e.at_ns < 20 * ms for e in found + ear.flush(10**10))
+
+
+def test_a_voice_begins_over_one_in_the_background() -> None:
+    people = sound("babble", ms=3000, dbfs=-44).make(RATE)
+    words = [e for e in hear(over(people)) if isinstance(e, Word)]
+    (agent,) = (word for word in words if word.dbfs is not None and word.dbfs > -30)
+    assert agent.sample == pytest.approx(1500 * 16, abs=(agent.spread or 0) + 32)

@@ -969,3 +969,24 @@ def test_what_is_said_in_between_costs_no_new_look_at_what_was_heard(
         assert tracker.onset_of(1) is None
         assert not tracker.agent_speaking
     assert looks <= 2
+
+
+def at_level(db: float, *events: Event) -> list[Event]:
+    return [replace(e, dbfs=db) if isinstance(e, AgentSilence) else e for e in events]
+
+
+def test_a_voice_far_below_one_that_follows_is_not_the_agents() -> None:
+    low = at_level(-38, speaks(2500), silent(3000))
+    loud = at_level(-20, speaks(4000), silent(5000))
+    (turn,) = play(user(1, 1000, 2000), *low, *loud, ended(1, 6000))
+    assert (gap_ms(turn), len(turn.parts_ns), turn.ambiguous) == (2000, 1, ())
+
+
+def test_a_turn_with_no_voice_but_one_far_below_the_agents_is_ambiguous() -> None:
+    loud = at_level(-20, speaks(2500), silent(3000))
+    low = at_level(-38, speaks(6500), silent(7000))
+    first, second = play(
+        user(1, 1000, 2000), *loud, ended(1, 4000), user(2, 5000, 6000), *low, ended(2, 8000)
+    )
+    assert first.ambiguous == ()
+    assert "softer" in second.ambiguous[0]

@@ -163,6 +163,9 @@ def line_of(turn: Turn) -> str:
     stages = [f"{stage.name}={_ms(stage.ns)}" for stage in turn.stages]
     marks = [f"{mark.name}={_ms(mark.at_ns)}" for mark in turn.marks]
     shifts = {_ms(mark.raw_ns - mark.at_ns) for mark in turn.marks if mark.raw_ns is not None}
+    for event in stored["events"]:
+        if event["event"] in ("AgentSpeech", "AgentSilence"):
+            event.pop("dbfs", None)  # an aside of what was heard
     events = [f"{event['event']}{_plain(event)}" for event in stored["events"]]
     parts = (figures, counts, stages, marks, sorted(shifts), events)
     return f"{turn.turn} {turn.outcome} {turn.ended} | " + " | ".join(

@@ -112,18 +112,18 @@ class _Detected:
         anchor = self._anchor(event.sample)
         at_ns = self._at(event.sample)
         match event:
-            case SpeechEnd():
+            case SpeechEnd(_, dbfs):
                 self.last_audible_ns = at_ns
-                return AgentSilence(at_ns)
+                return AgentSilence(at_ns, dbfs)
             case Sound(_, dbfs):
                 return AgentSound(at_ns, dbfs)
             case Bed(_, dbfs):
                 return AgentBed(at_ns, dbfs)
-            case Word(_, spread, instead_of):
+            case Word(_, spread, instead_of, dbfs):
                 lead_ns = at_ns - max(anchor.unbroken_since_ns, self.last_audible_ns)
                 before_ns = None if instead_of is None else self._at(instead_of)
                 spread_ns = None if spread is None else samples_to_ns(spread, self.rate)
-                return AgentSpeech(at_ns, anchor.received_ns, lead_ns, spread_ns, before_ns)
+                return AgentSpeech(at_ns, anchor.received_ns, lead_ns, spread_ns, before_ns, dbfs)
 
     def _anchor(self, sample: int) -> _Anchor:
         return next(a for a in reversed(self._anchors) if a.sample <= sample)

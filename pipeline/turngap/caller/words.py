@@ -67,6 +67,8 @@ LEVEL_MS = 300.0
 PAUSE_MS = 150.0
 ASK_AGAIN_MS = 1000.0
 ANSWER_MS = 260.0
+# A voice rises by 8 dB at most after its first 300 ms (n = 72): this much more is another's.
+LOUDER_DB = 12.0
 
 # Nothing is looked for below such peaks: speech lies 10 dB and more below its own.
 CREST_DB = 6.0
@@ -79,12 +81,13 @@ KEPT_MS = 1600.0
 class Word:
     """Speech began at stream position `sample`, or at `instead_of` as was said before.
 
-    `spread` is how far off that may be, in samples.
+    `spread` is how far off that may be, in samples; `dbfs` the level at which it began.
     """
 
     sample: int
     spread: int | None = None
     instead_of: int | None = None
+    dbfs: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ class _Speech:
     at: int  # where the detector was sure
     since: int  # nothing before belongs to it
     audible_dbfs: float
-    settled: bool = False
+    dbfs: float | None = None  # of its loud parts, once there is enough of it
     asked: int = 0
     silent_since: int | None = None
 
@@ -376,10 +379,12 @@ class WordFinder:
                 return self._watch_bed(self.bed_dbfs)
             return []
         found: list[Found] = []
-        if not speech.settled and self._upto - speech.onset >= self._samples(LEVEL_MS):
+        if speech.dbfs is None and self._upto - speech.onset >= self._samples(LEVEL_MS):
             found += self._settle(speech)
         if self._candidate is not None:
             return found
+        if self._is_drowned(speech):
+            return found + self._end_in_bed(speech)
         if speech.silent_since is None:
             if self._upto - speech.asked >= self._samples(ASK_AGAIN_MS):
                 self._candidate = self._new_candidate(self._upto)
@@ -526,7 +531,8 @@ class WordFinder:
         onset, spread, level = self._place(at, since, AUDIBLE_DBFS)
         self._speech = _Speech(onset, at, since, level, asked=self._upto)
         found = self._sound(candidate.start, onset) if candidate.start < onset else []
-        return [*found, Word(onset, spread), *self._hear_again(onset, level)]
+        loud = loud_part(self._slice(onset, self._upto), self._hop, 0.9)
+        return [*found, Word(onset, spread, dbfs=loud), *self._hear_again(onset, level)]
 
     def _hear_again(self, since: int, dbfs: float) -> list[Found]:
         self._level = dbfs
@@ -534,8 +540,7 @@ class WordFinder:
 
     def _settle(self, speech: _Speech) -> list[Found]:
         """Place the onset of a soft voice by its own level, once that is known."""
-        speech.settled = True
-        loud = loud_part(self._slice(speech.onset, self._upto), self._hop, 0.9)
+        speech.dbfs = loud = loud_part(self._slice(speech.onset, self._upto), self._hop, 0.9)
         level = max(FAINTEST_DBFS, loud - BELOW_VOICE_DB)
         if level >= AUDIBLE_DBFS:
             return []
@@ -545,7 +550,7 @@ class WordFinder:
         found = self._hear_again(speech.onset, speech.audible_dbfs)
         if speech.onset == before:
             return found
-        return [Word(speech.onset, spread, instead_of=before), *found]
+        return [Word(speech.onset, spread, before, speech.dbfs), *found]
 
     def _end(self, speech: _Speech) -> list[Found]:
         ended = self._upto if speech.silent_since is None else speech.silent_since
@@ -555,7 +560,22 @@ class WordFinder:
         self._speech = None
         self._ended = ended + 1
         self._rest()
-        return [SpeechEnd(ended)]
+        return [SpeechEnd(ended, speech.dbfs)]
+
+    def _is_drowned(self, speech: _Speech) -> bool:
+        """Return whether a voice begins that is far louder than this one was for a while."""
+        if speech.dbfs is None or self._upto - speech.onset < self._samples(BED_MS):
+            return False
+        latest = self._slice(self._upto - self._hop, self._upto)
+        return rms_dbfs(latest) >= speech.dbfs + LOUDER_DB
+
+    def _end_in_bed(self, speech: _Speech) -> list[Found]:
+        """End a voice in the background before a louder one begins, for which it is a bed."""
+        ended = max(speech.onset + 1, self._upto - self._samples(BED_MS))
+        self._speech, self._ended = None, ended + 1
+        found: list[Found] = [SpeechEnd(ended, speech.dbfs)]
+        found += self._set_bed(loud_part(self._slice(ended, self._upto), self._hop, 0.75))
+        return found + self._hear_again(self._upto - 2 * self._hop, self._level)
 
     def _turned_into_bed(self, speech: _Speech) -> list[Found]:
         """End speech that other sound followed without a pause."""
@@ -570,7 +590,7 @@ class WordFinder:
             ended = speech.silent_since
         self._speech = None
         self._ended = ended + 1
-        return [SpeechEnd(ended), *self._set_bed(level)]
+        return [SpeechEnd(ended, speech.dbfs), *self._set_bed(level)]
 
     def _place(self, at: int, since: int, dbfs: float) -> tuple[int, int, float]:
         return place(self._slice, at, since, self._upto, dbfs, rate=self.rate)

@@ -4,7 +4,7 @@ All arrays are mono int16, shape (n,). Positions are sample indices.
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 
 import numpy as np
@@ -108,9 +108,13 @@ class SpeechStart:
 
 @dataclass(frozen=True, slots=True)
 class SpeechEnd:
-    """Speech that had started was last audible at stream position `sample`."""
+    """Speech that had started was last audible at stream position `sample`.
+
+    `dbfs` of its loud parts, if known.
+    """
 
     sample: int
+    dbfs: float | None = field(default=None, compare=False)
 
 
 class SpeechDetector:

@@ -26,6 +26,8 @@ FALSE_START_MS = 500.0
 HOLD_PHRASE_MS, HOLD_SILENCE_MS, SENTENCE_MS = 3500.0, 2000.0, 1500.0
 # What ended so long before a flush was not cut off by it.
 OVER_MS = 40.0
+# Speech so far below the agent's loudest is somebody's in the background.
+BACKGROUND_DB = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Credits:
         backchannels: sounds of assent ("mm-hm") while the person spoke.
         false_starts: what the agent dropped as soon as it had begun, and replaced.
         reply: the rest.
+        background: all of it is too soft to be the agent's usual voice.
         dropped: the last of the reply may be a false start that is yet to be replaced.
     """
 
@@ -47,6 +50,7 @@ class Credits:
     false_starts: tuple[Stretch, ...] = ()
     reply: tuple[Stretch, ...] = ()
     dropped: bool = False
+    background: bool = False
 
     def parts(self, speech: UserSpeech) -> list[Stretch]:
         """Return what was said after the person, in parts with a silence between them."""
@@ -107,6 +111,9 @@ def credits_of(
     was not heard, so what comes before the person's end is it.
     """
     stretches = _stretches(heard, speech.start_ns, upto)
+    loudest = max((s.dbfs for s in heard.stretches() if s.dbfs and s.start_ns < upto), default=-inf)
+    agents = [s for s in stretches if s.dbfs is None or s.dbfs >= loudest - BACKGROUND_DB]
+    stretches, background = agents or stretches, not agents
     old = _old(speech, heard, stretches)
     early_ns = earliest_ns(speech)
     if not owed:
@@ -147,6 +154,7 @@ def credits_of(
         tuple(false_starts),
         tuple(rest),
         dropped and len(rest) == 1,
+        background,
     )
 
 

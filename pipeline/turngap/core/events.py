@@ -37,7 +37,7 @@ class AgentSpeech:
 
     `lead_ns` is how much audio without speech was played directly before the onset. `spread_ns` is
     how far off the onset may be. More of the speech may correct an onset that was
-    reported before: `instead_of_ns`.
+    reported before: `instead_of_ns`. `dbfs` is the level at which it began.
     """
 
     onset_ns: int
@@ -45,13 +45,15 @@ class AgentSpeech:
     lead_ns: int = 0
     spread_ns: int | None = None
     instead_of_ns: int | None = None
+    dbfs: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSilence:
-    """The agent's speech was last audible at `at_ns`."""
+    """The agent's speech was last audible at `at_ns`; `dbfs` of its loud parts, if known."""
 
     at_ns: int
+    dbfs: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

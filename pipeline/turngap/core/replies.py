@@ -22,6 +22,7 @@ class Stretch:
     received_ns: int
     lead_ns: int
     spread_ns: int | None = None
+    dbfs: float | None = None  # while it lasts, of its beginning
 
 
 class HeardSpeech:
@@ -30,6 +31,7 @@ class HeardSpeech:
     def __init__(self) -> None:
         self._speech: list[AgentSpeech] = []  # these lists are in the order of their instants
         self._silences: list[int] = []
+        self._levels: dict[int | None, float | None] = {}  # of the speech that a silence ends
         self._flushes: list[int] = []
         self._known: list[Stretch] | None = None  # until one of these changes
 
@@ -40,8 +42,9 @@ class HeardSpeech:
                 if (before := event.instead_of_ns) is not None:
                     self._speech = [e for e in self._speech if e.onset_ns != before]
                 insort(self._speech, event, key=lambda e: e.onset_ns)
-            case AgentSilence(at_ns):
+            case AgentSilence(at_ns, dbfs):
                 insort(self._silences, at_ns)
+                self._levels[at_ns] = dbfs
             case PlayoutFlushed(at_ns):
                 insort(self._flushes, at_ns)
         self._known = None
@@ -75,7 +78,8 @@ class HeardSpeech:
                 continue
             silent_ns = _first_after(self._silences, speech.onset_ns - 1)
             ends = [ns for ns in (silent_ns, flushed_ns) if ns is not None]
-            about = (speech.received_ns, speech.lead_ns, speech.spread_ns)
+            level = self._levels.get(silent_ns) or speech.dbfs
+            about = (speech.received_ns, speech.lead_ns, speech.spread_ns, level)
             heard.append(Stretch(speech.onset_ns, min(ends, default=None), *about))
         return heard
 

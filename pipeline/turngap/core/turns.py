@@ -276,6 +276,8 @@ class TurnTracker:
     ) -> tuple[str, ...]:
         """Say why what was heard in this turn may belong to another."""
         owed = self._owed(0)
+        if credits.background and credits.reply:
+            return ("all speech in it is far softer than the agent's usual voice",)
         if credits.early:
             began_ms = ns_to_ms(credits.early[0].start_ns - speech.start_ns)
             whose = "the turn before" if owed is None else f"turn {owed.turn}"

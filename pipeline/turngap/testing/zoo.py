@@ -163,8 +163,14 @@ def breath(t: Floats, rate: int) -> Floats:
     return white(t, rate) * np.sin(np.pi * np.arange(len(t)) / max(1, len(t)))
 
 
+def babble(t: Floats, rate: int) -> Floats:
+    """Talk in the background, two at a time and without end."""
+    voices = (_recorded(VOICES[name], rate) for name in ("long", "short"))
+    return sum(np.resize(voice, len(t)) for voice in voices) / 16384  # pyright: ignore
+
+
 WAVES: Mapping[str, Callable[[Floats, int], Floats]] = {
-    wave.__name__: wave for wave in (white, pink, hum, office, keys, music, beep, breath)
+    wave.__name__: wave for wave in (white, pink, hum, office, keys, music, beep, breath, babble)
 }
 
 

@@ -32,7 +32,7 @@ def test_exit_codes_follow_the_verdict(agents: FakeAgents, tmp_path: Path, capsy
     agents.slower[NEW] = lambda _: 60.0
     done = run(capsys, tmp_path, *both, "--rounds", "5")
     assert done.code == 1
-    assert "60 turns in 5 rounds, half of them remote's, in real time: about " in done.err
+    assert "60 turns in 5 rounds, half of them 127.0.0.1:9's, in real time: about " in done.err
     assert "REGRESSED" in done.out
     assert "llm_first_token" in done.out
     agents.dies_after = len(agents.played) + 3

@@ -64,10 +64,13 @@ def test_without_a_terminal_a_line_is_written_now_and_then_on_stderr(capsys: Cap
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("replay", "--repeat", "40"), "120 turns against remote, in real time: about 8 minutes"),
+        (
+            ("replay", "--repeat", "40"),
+            "120 turns against 127.0.0.1:9, in real time: about 8 minutes",
+        ),
         (
             ("check", "--against", "ws://127.0.0.1:9/old"),
-            "60 turns in 5 rounds, half of them remote's, in real time: about 4 minutes",
+            "60 turns in 5 rounds, half of them 127.0.0.1:9's, in real time: about 4 minutes",
         ),
     ],
 )

@@ -10,7 +10,7 @@ from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.results import NO_TEXT, AnswerRecord, AudioRecord, PacingRecord, Turn
 from turngap.core.stages import Stage
 from turngap.core.summary import summarise
-from turngap.report import measured_words
+from turngap.report import words
 
 ENDED: dict[Outcome, TurnEnd] = {
     "answered": "reply_done",
@@ -268,6 +268,6 @@ def test_first_words_are_counted_with_what_came_before_them_and_how_sure_they_ar
     heard = summarise(turns).heard
     assert (heard.sound_before_word, heard.onsets, heard.unsure_onsets) == (1, 3, 1)
     assert heard.onset_spread_ms_p50 == 12.0
-    assert measured_words.onset_words(summarise(turns)) == (
+    assert words.onset_words(summarise(turns)) == (
         "the agent's first word is placed to within p50 12 ms (over 20 ms in 1 of 3 turns)"
     )

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from commandline import SCENARIOS, Finished, only_run, turngap_here
@@ -18,6 +19,7 @@ from turngap.core.secrets import REMOVED
 from turngap.play import target
 from turngap.play.resume import continued
 from turngap.play.target import AgentChoice, resolve
+from turngap.store.folders import slug
 from turngap.store.runs import read_run
 from turngap.testing.agent import Reply, Script
 
@@ -61,7 +63,8 @@ def test_a_replay_starts_its_agent_and_ends_it(
     url = virtual_agents.url_of(Script(replies=(Reply(),)))
     done = replay(capsys, tmp_path, "--start", BOT, "--agent", url)
     assert done.code == 0, done.err
-    assert log == [f"{BOT} for {url} into remote/agent.log", f"end of {BOT}"]
+    folder = slug(urlsplit(url).netloc)
+    assert log == [f"{BOT} for {url} into {folder}/agent.log", f"end of {BOT}"]
     run = read_run(only_run(tmp_path))
     assert (run.record.agent["url"], run.record.agent["start"]) == (url, BOT)
 

@@ -9,7 +9,7 @@ from turngap.check import words as check_words
 from turngap.check.record import BudgetRecord, MetricVerdict
 from turngap.core.results import Turn
 from turngap.core.stats import percentile
-from turngap.report import turn_words, words
+from turngap.report import words
 from turngap.report.charts import Bar, Chart, Mark, Rule, round_step
 from turngap.report.sections import Range
 
@@ -194,7 +194,7 @@ def pairs_chart(pairs: Sequence[TurnPair]) -> Chart | None:
             height=max(abs(y(shift) - y(0)), 1.0),
             style="bad" if shift > 0 else "",
             hollow=shift <= 0,
-            title=f"{turn_words.turn_name(pair.candidate)}: {check_words.signed_ms(shift)} ms",
+            title=f"{words.turn_name(pair.candidate)}: {check_words.signed_ms(shift)} ms",
         )
         for rank, (shift, pair) in enumerate(shifts)
     ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from turngap.check import words as check_words
 from turngap.check.record import CheckRecord, CheckVerdict, MetricVerdict
-from turngap.report import measured_words
+from turngap.report import words as report_words
 from turngap.report.junit import Case, document, times
 
 SUITE = "turngap check"
@@ -66,7 +66,7 @@ def _properties(record: CheckRecord) -> list[tuple[str, str]]:
         ("left_out", str(record.left_out)),
         ("cut_ins", check_words.cut_ins_words(record)),
         ("starved_ms", f"{record.starved_ms:g}"),
-        ("caller", check_words.starved_words(record) or measured_words.ON_TIME),
+        ("caller", check_words.starved_words(record) or report_words.ON_TIME),
         ("moved_stage", record.moved_stage or "none"),
         ("candidate", check_words.side_words(record.candidate)),
         ("machine", record.machine.fingerprint),

@@ -10,7 +10,7 @@ from turngap.check.record import CheckRecord, CheckVerdict
 from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES, STARVED_MS
 from turngap.core.summary import counted_turns
 from turngap.core.tokens import token_figures
-from turngap.report import looks, measured_words, terminal, turn_words
+from turngap.report import looks, terminal, turn_words
 from turngap.report import words as report_words
 from turngap.report.charts import Agent, domain_of, gap_chart
 from turngap.report.console import turn_block
@@ -179,13 +179,15 @@ def _stages(record: CheckRecord, candidate: Run | None, reference: Run | None) -
         stage = shifts.get(name)
         medians = [report_words.ms(side[name]) if name in side else "–" for side in sides]
         if stage is None:
-            rows.append([name, *medians, "–", "–", "–", "–", "", looks.look_of(name).means])
+            rows.append(
+                [looks.full_name(name), *medians, "–", "–", "–", "–", "", looks.look_of(name).means]
+            )
             continue
         remark = words.stage_remark(stage, record)
         style = "bad" if remark else "strong"
         rows.append(
             [
-                Cell(name, "strong" if remark else ""),
+                Cell(looks.full_name(name), "strong" if remark else ""),
                 *medians,
                 Cell(words.signed_ms(stage.shift_ms), "strong" if remark else ""),
                 str(stage.n),
@@ -208,8 +210,7 @@ def _stages(record: CheckRecord, candidate: Run | None, reference: Run | None) -
     ]
     if candidate is not None:
         names = (stage.name for turn in candidate.turns for stage in turn.stages)
-        if unmarked := report_words.marks_words(names):
-            said.append(Line("marks", unmarked))
+        said += [Line("marks", text) for text in report_words.marks_words(names)]
     where = EVERYWHERE if record.stages else PAGE
     return [Lines(said), Table(head, rows, caption, key, where)]
 
@@ -288,7 +289,7 @@ def measured_items(record: CheckRecord, candidate: Run | None, reference: Run | 
         [
             Line("compared" if record.reference else "played", words.pairs_played(record)),
             *(Line(name, words.side_words(side)) for name, side in reversed(words.sides(record))),
-            Line("caller", words.starved_words(record) or measured_words.ON_TIME),
+            Line("caller", words.starved_words(record) or report_words.ON_TIME),
             Line("accepted", words.accepted_words(record), "strong", unusual),
             *([Line("saved", saved)] if (saved := words.saved_words(record)) else []),
         ]
@@ -313,9 +314,9 @@ def measured_items(record: CheckRecord, candidate: Run | None, reference: Run | 
             where=EVERYWHERE - TERMINAL,
         ),
         lines(
-            ("instrument", measured_words.calibration_words(run) if run else ""),
-            ("reference's", measured_words.calibration_words(other) if other else ""),
-            ("clock", measured_words.offset_words(run) if run else ""),
+            ("instrument", report_words.calibration_words(run) if run else ""),
+            ("reference's", report_words.calibration_words(other) if other else ""),
+            ("clock", report_words.offset_words(run) if run else ""),
             ("started", report_words.instant(record.started_utc)),
             ("finished", report_words.instant(record.finished_utc)),
             ("commit", (run and run.commit) or "not in a git checkout"),
@@ -390,7 +391,7 @@ def _cards(
         takes = [take(candidate, pair.candidate, folder, domain, name)]
         if pair.reference is not None and reference is not None:
             takes.insert(0, take(reference, pair.reference, folder, domain, "A, the reference"))
-        title = turn_words.turn_name(pair.candidate)
+        title = report_words.turn_name(pair.candidate)
         if len(takes) > 1:  # of a single take the page adds what became of it
             title += f": {charts.heading(pair)}"
         cards.append(
@@ -421,7 +422,7 @@ def waterfalls(pairs: Sequence[charts.TurnPair], verdict: CheckVerdict) -> list[
     shown = [p for p in pairs if not _starved(p)] or pairs
     return [
         Folded(
-            title=f"{turn_words.turn_name(pair.candidate)}: {charts.heading(pair)}",
+            title=f"{report_words.turn_name(pair.candidate)}: {charts.heading(pair)}",
             about=charts.moved_in(pair),
             text=_text(pair),
             open=number == 0 and verdict == "regressed",

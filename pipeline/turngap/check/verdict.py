@@ -191,7 +191,7 @@ def _typical_metric(sample: _Sample, limit: float) -> MetricVerdict:
 def _tail_metric(sample: _Sample, limit: float) -> MetricVerdict:
     metric = MetricVerdict("gap p95", "ms", "undecided", sample.n, limit)
     if sample.n < n_needed(0.95):
-        return _too_few(metric, n_needed(0.95))
+        return _too_few(metric, n_needed(0.95), n_without_a_miss(0.95, MISSED * sample.share))
     score = tail(limit)
     tested = replace(
         metric,
@@ -229,8 +229,10 @@ def _p95s(gaps: Floats, sample: _Sample) -> Floats:
     return resampled_quantiles(gaps, 0.95, sample.swaps)
 
 
-def _too_few(metric: MetricVerdict, needed: int) -> MetricVerdict:
-    return replace(metric, turns_needed=needed - metric.n, why=f"n={metric.n}, needs {needed}")
+def _too_few(metric: MetricVerdict, needed: int, to_pass: int = 0) -> MetricVerdict:
+    """Say how many pairs a figure takes, and how many more a pass does."""
+    more = max(needed, to_pass) - metric.n
+    return replace(metric, turns_needed=more, why=f"n={metric.n}, needs {needed}")
 
 
 def _share_metric(
@@ -269,6 +271,8 @@ def _with_verdict(
     if metric.unit == "ms" and conversations < enough:
         why = f"in {conversations} of the {enough} conversations that it takes"
         missing = math.ceil(metric.n * (enough / conversations - 1))
+        if metric.name == "gap p95":
+            missing = max(missing, n_without_a_miss(0.95, MISSED * alpha / ALPHA) - metric.n)
         return replace(metric, turns_needed=missing, why=why)
     why = f"a regression of {_shown(metric, metric.limit)} is not excluded"
     needed = _turns_needed(metric, alpha, metric.n / max(1, conversations))

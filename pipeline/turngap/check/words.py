@@ -21,7 +21,8 @@ from turngap.check.record import (
     StageShift,
 )
 from turngap.core.sizes import several
-from turngap.report import measured_words, turn_words, words
+from turngap.core.stats import n_without_a_miss, proportion
+from turngap.report import looks, words
 from turngap.report.looks import Style
 
 _TYPICAL = "gap p50"
@@ -183,7 +184,7 @@ def moved_words(record: CheckRecord) -> str:
 def _stage_moved(stage: StageShift) -> str:
     tail = f", {words.turns_words(stage.slowed)} far slower" if stage.slowed > 0 else ""
     return (
-        f"{stage.name} {signed_ms(stage.shift_ms)} ms in the typical pair{tail} "
+        f"{looks.full_name(stage.name)} {signed_ms(stage.shift_ms)} ms in the typical pair{tail} "
         f"(n={stage.n}, {p_words(stage.p_value)})"
     )
 
@@ -301,7 +302,7 @@ def gap_words(record: CheckRecord) -> str:
         )
         if side is record.candidate and side.gap.slowest is not None:
             scenario, number, _, repeat = side.gap.slowest
-            turn = turn_words.take_name(scenario, number, repeat)
+            turn = words.take_name(scenario, number, repeat)
             text += f", slowest reply {words.ms(side.gap.slowest_ms or 0.0)} ms ({turn})"
         told.append(text if record.reference is None else f"{name} {text}")
     return "; ".join(told)
@@ -322,7 +323,7 @@ def cut_ins_words(record: CheckRecord) -> str:
 def accepted_words(record: CheckRecord) -> str:
     """Say how late the caller may be, and how far it may put either side's gaps off."""
     errors = [side.caller_error_ms for _, side in sides(record) if side.caller_error_ms is not None]
-    return measured_words.accepted_words(record.starved_ms, max(errors, default=None))
+    return words.accepted_words(record.starved_ms, max(errors, default=None))
 
 
 def side_name(side: SideRecord) -> str:
@@ -380,14 +381,45 @@ def to_decide(record: CheckRecord) -> str:
     if record.verdict != "undecided":
         return ""
     if (metric := _decisive(record)) is None or metric.turns_needed is None:
-        open_budgets = [b for b in record.budgets if b.verdict == "undecided"]
-        return "more turns: they narrow the budgets' intervals" if open_budgets else ""
+        return _to_decide_budgets(record)
     if record.baseline is not None:
         return _to_decide_beside(record.baseline, record, metric.turns_needed)
     text = f"about {more_pairs(metric.turns_needed)}"
     if rounds := _rounds_for(record, metric.turns_needed):
-        text += f": --rounds {rounds}, or --until-decided"
+        text += f": --rounds {rounds}, or {_go_on(record)}"
     return text
+
+
+def _to_decide_budgets(record: CheckRecord) -> str:
+    """Say how many rounds would decide the budgets that are open; empty if none is."""
+    budgets = [b for b in record.budgets if b.verdict == "undecided"]
+    if not budgets:
+        return ""
+    needed = [calls for b in budgets if (calls := _calls_to_keep(b)) is not None]
+    calls = len(record.scenarios)
+    if len(needed) < len(budgets) or not calls or not record.rounds:
+        return "more turns: they narrow the budgets' intervals"
+    rounds = math.ceil(max(needed) / calls)
+    return f"{max(needed)} calls, if they go on so: --rounds {rounds}, or {_go_on(record)}"
+
+
+def _go_on(record: CheckRecord) -> str:
+    """Name the flag that plays on: a check that did so already ran out of time."""
+    more = "--until-decided" in record.command
+    return "a larger --max-minutes" if more else "--until-decided"
+
+
+def _calls_to_keep(budget: BudgetRecord) -> int | None:
+    """Count the calls with this share of turns within that show the target to be kept.
+
+    None where the share is no higher than the target, and for marks that are missing.
+    """
+    if budget.share is None or budget.share <= budget.target:
+        return None
+    least = n_without_a_miss(budget.target)
+    tried = (round(least * 1.1**step) for step in range(60))
+    bounds = ((n, proportion(round(n * budget.share), n).low) for n in tried)
+    return next((n for n, low in bounds if low is not None and low >= budget.target), None)
 
 
 def _decisive(record: CheckRecord) -> MetricVerdict | None:
@@ -437,7 +469,7 @@ def short_words(record: CheckRecord) -> str:
     text = "; ".join(map(_changed, shown))
     stage = next((s for s in record.stages if s.name == record.moved_stage), None)
     if stage is not None:
-        text += f". The stage that moved is {stage.name}: "
+        text += f". The stage that moved is {looks.full_name(stage.name)}: "
         text += f"{signed_ms(stage.shift_ms)} ms in the typical pair"
     return f"{text[:1].upper()}{text[1:]}."
 

@@ -183,7 +183,7 @@ def check(
     if plan.reference is not None:
         what += f", half of them {plan.reference.choice.name}'s"
     if until_decided:
-        what += f", and more while undecided, for {max_minutes:g} minutes in all"
+        what += f", and more while undecided, for {max_minutes:g} min in all"
     checked = played(
         plan,
         what,

@@ -1,5 +1,7 @@
 """`turngap replay`."""
 
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 # What may be given along with --resume; all else is as the run began.
 _WITH_RESUME = frozenset(
     {"resume", "agent", "start", "dialect", "header", "llm", "set_", "scenarios", "min_hit_rate"}
-    | {"out", "json_", "otlp"}
+    | {"out", "json_", "otlp", "verbose", "quiet"}
 )
 
 
@@ -79,6 +81,8 @@ def replay(
     label: options.Label = "",
     out: options.Out = None,
     otlp: options.Otlp = None,
+    verbose: options.Verbose = False,
+    quiet: options.Quiet = False,
     json_: options.Json = False,
 ) -> None:
     """Call an agent with recorded speech, and measure every turn.
@@ -127,7 +131,7 @@ def replay(
             starved_ms=starved_ms,
             telemetry=telemetry,
         )
-    run, failure = _play(plan, quiet=json_)
+    run, failure = _play(plan, quiet=json_ or quiet, verbose=verbose)
     page: Path | None = None
     try:
         page = write_html(run)
@@ -136,12 +140,16 @@ def replay(
     if json_:
         print_json(run_json(run))
     elif run.turns:
+        if not quiet:
+            sys.stdout.write("\n")
         print_block(lambda width: summary_block(run, width))
         say(f"page with recordings: {page}" if page else f"stored in {run.path}")
     if failure := failure or failed_turns(run):
         show_failure(failure)
     if run.turns and not run.complete and not json_:
         say(f"next: play what is missing: {command_to_resume(run)}")
+    elif run.valid and failure is None and not (json_ or quiet):
+        say(f"next: see whether a change makes it slower: {_save_command(plan, scenarios or ())}")
     raise typer.Exit(exit_code(run, failure, min_hit_rate))
 
 
@@ -195,14 +203,24 @@ def _resumed(ctx: typer.Context, name: str, out: Path | None) -> "ReplayPlan":
     return plan
 
 
-def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[Run, TurngapError | None]":
+def _save_command(plan: "ReplayPlan", names: Sequence[str]) -> str:
+    """Return the command that saves the same agent and scenarios as a baseline of `check`."""
+    from turngap.play.again import agent_flags, played_again, typed
+
+    choice = plan.target.choice
+    at = choice.endpoint.flags if choice.is_url else f"--agent {choice.agent}"
+    flags = typed([*agent_flags(choice), ("--tag", (plan.settings or {}).get("tag"))])
+    return " ".join(["turngap check", *played_again(names, None), at, *flags, "--save base.json"])
+
+
+def _play(plan: "ReplayPlan", *, quiet: bool, verbose: bool) -> "tuple[Run, TurngapError | None]":
     """Play the plan and show how it goes on, printing each turn as it is stored."""
     import asyncio
 
     from rich.console import Console
 
     from turngap.play.rounds import replay
-    from turngap.report.console import turn_block
+    from turngap.report.console import TurnList
 
     console = Console(highlight=False, quiet=quiet)
     missing = plan.turns - (len(plan.continues.turns) if plan.continues else 0)
@@ -213,13 +231,16 @@ def _play(plan: "ReplayPlan", *, quiet: bool) -> "tuple[Run, TurngapError | None
     elif not quiet:
         say(f"{missing} of {plan.turns} turns are missing")
     minutes = plan.minutes * missing / plan.turns
+    listed = TurnList(verbose=verbose)
     with Display(missing, "turns", minutes) as shown:
 
         def on_turn(turn: "Turn") -> None:
             # Above the bar where both are on the terminal.
             both = console.is_terminal and shown.console.is_terminal and not quiet
+            block = listed.shown(turn, console.width)
             try:
-                (shown.console if both else console).print(turn_block(turn, console.width))
+                if block is not None:
+                    (shown.console if both else console).print(block)
             except (OSError, SystemExit):  # nobody reads on, or a disk is full: the run goes on
                 console.quiet = True
 

@@ -132,6 +132,10 @@ Sets = Annotated[
         "marks. Repeatable.",
     ),
 ]
+Verbose = Annotated[
+    bool, for_output("--verbose", "-v", help="Draw every turn with its stages, not only bad ones.")
+]
+Quiet = Annotated[bool, for_output("--quiet", "-q", help="Show the figures alone, not the turns.")]
 Scenarios = Annotated[
     list[str] | None,
     typer.Argument(

@@ -60,6 +60,7 @@ def report(
     csv: Csv = None,
     parquet: Parquet = None,
     junit: Junit = None,
+    verbose: options.Verbose = False,
     json_: options.Json = False,
 ) -> None:
     """Show stored runs, checks, comparisons and load tests again, from their files alone.
@@ -76,7 +77,11 @@ def report(
     exported = any((csv, parquet, junit))
     tables_alone = exported and not any((junit, html, svg, json_))
     names = runs or ["latest"]
-    stored = [one for name in names for one in _stored(name, root, all_labelled=tables_alone)]
+    stored = [
+        one
+        for name in names
+        for one in _stored(name, root, verbose=verbose, all_labelled=tables_alone)
+    ]
     write_exports([one.exports for one in stored], csv, parquet, junit)
     for one in stored:
         if html:
@@ -93,7 +98,7 @@ def report(
         print_block(lambda width, one=one: Group(*one.blocks(width)))
 
 
-def _stored(name: str, root: Path | None, *, all_labelled: bool) -> list[Stored]:
+def _stored(name: str, root: Path | None, *, verbose: bool, all_labelled: bool) -> list[Stored]:
     """Find what the name or folder holds; a room is imported only if it is shown.
 
     It is one result. A label with `all_labelled` is every run that has it.
@@ -106,7 +111,7 @@ def _stored(name: str, root: Path | None, *, all_labelled: bool) -> list[Stored]
         if (folder := find_folder(name, file, root)) is not None:
             return [stored(folder)]
     folders = find_runs(name, root) if all_labelled else [find_run(name, root)]
-    return [stored_run(read_run(folder)) for folder in folders]
+    return [stored_run(read_run(folder), verbose=verbose) for folder in folders]
 
 
 def show(stored: Stored, *, json_: bool) -> None:
@@ -121,18 +126,15 @@ def show(stored: Stored, *, json_: bool) -> None:
     say(f"stored in {page.parent}\npage: {page}")
 
 
-def stored_run(run: "Run") -> Stored:
+def stored_run(run: "Run", *, verbose: bool = False) -> Stored:
     """Present a run, turn by turn."""
-    from turngap.report.console import run_svg, turn_block
+    from turngap.report.console import run_blocks, run_svg
     from turngap.report.json import run_json
-    from turngap.report.run import summary_block, write_html
+    from turngap.report.run import write_html
 
     return Stored(
         document=lambda: run_json(run),
-        blocks=lambda width: [
-            *(turn_block(turn, width) for turn in run.turns),
-            summary_block(run, width),
-        ],
+        blocks=lambda width: run_blocks(run, width, verbose=verbose),
         svg=lambda: run_svg(run),
         write_html=lambda: write_html(run),
         exports=run_exports(run),

@@ -18,7 +18,7 @@ from turngap.core.results import JudgedWith
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Verdicts
 from turngap.core.untrusted import printable
-from turngap.report import measured_words, words
+from turngap.report import words
 
 HEAD = (
     "backend", "turns", "gap p50", "p95", "cut-ins", "hit rate", "right answers",
@@ -339,7 +339,7 @@ def basis(record: ComparisonRecord) -> str:
     return (
         f"{printable(record.agent)}, {scenarios}, {_many(record.rounds, 'round')}, in turns on "
         f"one machine ({printable(record.machine.cpu)}, {record.machine.cores} cores); "
-        f"{measured_words.accepted_words(record.starved_ms, None)}"
+        f"{words.accepted_words(record.starved_ms, None)}"
     )
 
 

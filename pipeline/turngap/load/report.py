@@ -7,7 +7,7 @@ from rich.text import Text
 from turngap.core.untrusted import printable
 from turngap.load import charts, words
 from turngap.load.record import LOAD_FILE, LoadRecord
-from turngap.report import levels, measured_words, terminal
+from turngap.report import levels, terminal
 from turngap.report import words as report_words
 from turngap.report.run import facts
 from turngap.report.sections import (
@@ -186,7 +186,7 @@ def _how(record: LoadRecord) -> Lines:
         ("caller", words.caller_words(record)),
         (
             "instrument",
-            measured_words.instrument_words(record.calibration, record.agent.get("line_rate_hz")),
+            report_words.instrument_words(record.calibration, record.agent.get("line_rate_hz")),
         ),
         (
             "machine",

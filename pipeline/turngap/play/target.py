@@ -115,7 +115,9 @@ class AgentChoice:
     def name(self) -> str:
         if self.checkout is not None:
             return f"{self.checkout.folder.name}-{self.checkout.stack}"
-        return "remote" if self.is_url else Path(self.agent).stem
+        if self.is_url:  # its host and port
+            return self.shown.partition("/")[0] or "agent"
+        return Path(self.agent).stem
 
     @property
     def shown(self) -> str:

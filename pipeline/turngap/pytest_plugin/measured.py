@@ -14,7 +14,7 @@ from turngap.core.stats import at_least as bound_of
 from turngap.core.stats import n_needed, percentile_of, proportion_of
 from turngap.core.summary import PERCENTILES, counted_turns, due_gaps
 from turngap.pytest_plugin import wording
-from turngap.report import measured_words, words
+from turngap.report import words
 from turngap.store.runs import Run
 
 # Where even this many turns without a miss would not do, no number is named.
@@ -277,7 +277,7 @@ class MeasuredRun(Run):
             raise InconclusiveError("pytest.unsure", self._report(headline, over, remark))
 
     def _left_out(self) -> str:
-        left_out = measured_words.left_out_words(self.summary)
+        left_out = words.left_out_words(self.summary)
         return f"; left out: {left_out}" if left_out else ""
 
     def _rounds_for(self, q: float, figures: Figures) -> str:

@@ -8,16 +8,14 @@ from turngap.check import words as check_words
 from turngap.check.record import MetricVerdict, StageShift
 from turngap.core.results import Turn
 from turngap.core.stages import UNATTRIBUTED
-from turngap.report import words
+from turngap.report import looks, words
 from turngap.report.console import turn_block
 
 # Enough to see what they have in common; all of them are in the run's report.html.
 SHOWN = 3
 _PREFIX = len("E   ")
 
-ADD_MARKS = (
-    "the agent reports no marks: add MarksObserver to your bot, two lines (README, Measure my bot)"
-)
+ADD_MARKS = f"the agent reports no marks; in a pipecat bot, add: {'; '.join(words.ADD_MARKS)}"
 
 
 def offenders(turns: Sequence[Turn]) -> str:
@@ -35,7 +33,7 @@ def blame(offending: Sequence[Turn], others: Sequence[Turn]) -> str | None:
     if not slow:
         return None
     stage = max(slow, key=lambda name: slow[name] - usual.get(name, 0.0))
-    text = f"most of it: {stage}, median {words.ms(slow[stage])} ms in these turns"
+    text = f"most of it: {looks.full_name(stage)}, median {words.ms(slow[stage])} ms in these turns"
     if usual:
         text += f", {words.ms(usual.get(stage, 0.0))} ms in the other {len(others)}"
     return f"{text} ({ADD_MARKS})" if stage == UNATTRIBUTED else text
@@ -80,5 +78,7 @@ def metric_words(metric: MetricVerdict) -> str:
 def moved_words(shifts: Iterable[StageShift]) -> str | None:
     """Name the stages that grew beyond chance, most first."""
     grown = sorted((s for s in shifts if s.moved), key=lambda s: -s.shift_ms)
-    listed = ", ".join(f"{s.name} +{words.ms(s.shift_ms)} ms (n={s.n})" for s in grown)
+    listed = ", ".join(
+        f"{looks.full_name(s.name)} +{words.ms(s.shift_ms)} ms (n={s.n})" for s in grown
+    )
     return f"stage that moved: {listed}" if grown else None

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from turngap.core.budget import NATURAL_MS
 from turngap.core.results import Turn
 from turngap.core.stages import Stage
-from turngap.core.untrusted import printable
 from turngap.report import looks, turn_words, words
 
 ROW_PX = 19
@@ -221,7 +220,7 @@ def waterfall(turn: Turn, domain: Domain) -> Chart:
             top = len(bars) * ROW_PX
             width = round(max(right - left, 0.3), 3)
             bars.append(Bar(left, top + 3, width, ROW_PX - 6, looks.look_of(stage.name).group))
-            name = printable(stage.name) if stage.ms > 0 else "cut in"
+            name = looks.short_name(stage.name) if stage.ms > 0 else "cut in"
             names.append(Mark(top + ROW_PX / 2, f"{name} {words.ms(stage.ms)}"))
     if names and turn.gap_ms is not None and domain.beyond(turn.gap_ms, budget):
         last = names[-1]
@@ -255,7 +254,7 @@ def together(stages: Sequence[Stage]) -> str:
     short = [stage for stage in stages if abs(stage.ms) < SHORT_MS]
     if not short:
         return ""
-    names = ", ".join(dict.fromkeys(printable(stage.name) for stage in short))
+    names = ", ".join(dict.fromkeys(looks.short_name(stage.name) for stage in short))
     each = " each" if len(short) > 1 else ""
     return f"{names}: under {SHORT_MS:g} ms{each}"
 
@@ -263,7 +262,7 @@ def together(stages: Sequence[Stage]) -> str:
 def _spoken(turn: Turn) -> str:
     gap = turn_words.gap_words(turn)
     head = f"{turn.outcome}, {gap[0]}" if gap else turn.outcome
-    stages = ", ".join(f"{printable(s.name)} {words.ms(s.ms)} ms" for s in turn.stages)
+    stages = ", ".join(f"{looks.short_name(s.name)} {words.ms(s.ms)} ms" for s in turn.stages)
     why = turn_words.why_words(turn)
     return ". ".join(filter(None, (f"Waterfall: {head}", why, stages)))
 
@@ -336,7 +335,7 @@ def _strip(number: int, agent: Agent, domain: Domain, budget_ms: float) -> list[
             y=CURVE_PX + 8 + STRIP_PX * number + i * 7 % (STRIP_PX - 10),
             style=looks.OUTCOME_STYLES[turn.outcome],
             hollow=agent.letter == "A",
-            title=f"{turn_words.turn_name(turn)}: {turn.outcome}, {turn_words.gap_words(turn)[0]}",
+            title=f"{words.turn_name(turn)}: {turn.outcome}, {turn_words.gap_words(turn)[0]}",
             href=anchor and f"#{anchor}",
         )
         for i, (turn, anchor) in enumerate(zip(agent.turns, anchors, strict=True))

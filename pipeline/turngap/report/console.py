@@ -21,6 +21,10 @@ from turngap.report.sections import Lines
 from turngap.report.terminal import GUTTER, MIN_WIDTH
 from turngap.store.runs import Run
 
+# Of a run's turns so many good ones are listed, and so many others drawn whole.
+MOST_LINES, MOST_BLOCKS = 6, 3
+# In a turn's line: the width of its name, and of its slowest stage.
+NAME_COLUMNS, ABOUT_COLUMNS = 28, 30
 # Of a scenario's name at least this much is shown.
 MIN_NAME = 8
 # Where the budget's rule stands between zero and the right edge; the rest is for what overflows.
@@ -38,14 +42,11 @@ class Scale:
 
     width: int
     budget_ms: float
-
-    @property
-    def zero(self) -> int:
-        return GUTTER
+    zero: int = GUTTER
 
     @property
     def rule(self) -> int:
-        return GUTTER + round((self.width - GUTTER) * RULE_AT)
+        return self.zero + round((self.width - self.zero) * RULE_AT)
 
     def column(self, ms: float) -> int:
         """Return the column of an instant, which may be beyond either edge."""
@@ -66,6 +67,67 @@ def turn_block(turn: Turn, width: int) -> Text:
         *_stage_lines(turn, width),
     ]
     return terminal.joined([*lines, *terminal.lines_of(Lines(turn_lines(turn)), width)])
+
+
+class TurnList:
+    """A run's turns on a terminal: a line each, and whole blocks of those that went wrong.
+
+    Of a long run only the first good turns are listed, and the first bad ones drawn whole, so that
+    its figures are on the same screen. `verbose` draws every turn whole.
+    """
+
+    def __init__(self, *, verbose: bool = False) -> None:
+        self._verbose = verbose
+        self._good = self._bad = 0
+
+    def shown(self, turn: Turn, width: int) -> Text | None:
+        """Draw the next turn; None if it is not listed."""
+        if self._verbose:
+            return turn_block(turn, width)
+        if turn.outcome != "answered":
+            self._bad += 1
+            return turn_block(turn, width) if self._bad <= MOST_BLOCKS else turn_line(turn, width)
+        self._good += 1
+        if self._good <= MOST_LINES:
+            return turn_line(turn, width)
+        if self._good == MOST_LINES + 1:
+            return Text("  … further turns within the budget are not listed; -v shows all", "dim")
+        return None
+
+
+def turn_line(turn: Turn, width: int) -> Text:
+    """Draw a turn in one line: its name, its gap, its bar and its slowest stage."""
+    width = max(width, MIN_WIDTH)
+    style = terminal.STYLES[looks.OUTCOME_STYLES[turn.outcome]]
+    number = f" {turn.turn}" + (f", repeat {turn.repeat}" if turn.repeat > 1 else "")
+    gap = "–" if turn.gap_ms is None else f"{words.ms(turn.gap_ms)} ms"
+    slowest = _slowest(turn)
+    about = turn.outcome if turn.outcome != "answered" else slowest
+    about += ", wrong answer" if turn.answer.verdict == "wrong" else ""
+    room = min(NAME_COLUMNS, width // 3)
+    name = terminal.cropped(printable(turn.scenario), room - len(number)) + number
+    text = Text.assemble((f"{looks.SYMBOLS[turn.outcome]} ", style), name.ljust(room), f"{gap:>9} ")
+    bar_columns = width - cell_len(text.plain) - ABOUT_COLUMNS
+    if bar_columns >= terminal.NARROWEST_BAR:
+        text.append_text(_bar(turn, Scale(bar_columns, turn.budget_ms, zero=0)))
+    text.append(terminal.cropped(f"  {about}", width - cell_len(text.plain)))
+    text.rstrip()
+    return text
+
+
+def _slowest(turn: Turn) -> str:
+    """Name the stage that took most of a turn's gap; empty if no mark explains any of it."""
+    if _unmarked(turn) or not turn.stages:
+        return ""
+    stage = max(turn.stages, key=lambda each: each.ns)
+    return f"{looks.short_name(stage.name)} {words.ms(stage.ms)}"
+
+
+def run_blocks(run: Run, width: int, *, verbose: bool = False) -> list[Text]:
+    """Draw a stored run as its player shows it: its turns, then its figures."""
+    turns = TurnList(verbose=verbose)
+    shown = [block for turn in run.turns if (block := turns.shown(turn, width)) is not None]
+    return [*shown, Text(), summary_block(run, width)]
 
 
 def run_svg(run: Run, width: int = 96) -> str:
@@ -165,17 +227,11 @@ def _unmarked(turn: Turn) -> bool:
 def _stage_lines(turn: Turn, width: int) -> list[Text]:
     if turn.gap_ms is None or turn.gap_ms < 0 or _unmarked(turn):
         return []
-    short = [stage for stage in turn.stages if stage.ms < SHORT_MS]
     pieces: list[Text] = []
     for stage in turn.stages:
-        if stage in short and len(short) > 1:
+        if stage.ms < SHORT_MS:
             continue
         look = looks.look_of(stage.name)
-        figure = f"{printable(stage.name)} {words.ms(stage.ms)}"
+        figure = f"{looks.short_name(stage.name)} {words.ms(stage.ms)}"
         pieces.append(Text.assemble((f"{look.pattern} ", terminal.STYLES[look.group]), figure))
-    lines = terminal.flowed("stages, ms", pieces, width)
-    if len(short) > 1:
-        names = ", ".join(dict.fromkeys(printable(stage.name) for stage in short))
-        total = words.ms(sum(stage.ms for stage in short))
-        lines += terminal.wrapped("", f"{names}: {total} ms in all", width, "dim")
-    return lines
+    return terminal.flowed("stages, ms", pieces, width)

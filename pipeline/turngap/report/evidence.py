@@ -51,7 +51,7 @@ def evidence(run: Run, anchors: Sequence[str]) -> Sheet:
     before_ms, after_ms = _reach(drawn)
     strips = [
         Strip(
-            turn_words.turn_name(turn),
+            words.turn_name(turn),
             f"{looks.SYMBOLS[turn.outcome]} {' '.join((turn.outcome, *_gap(turn)))}",
             looks.OUTCOME_STYLES[turn.outcome],
             anchor,

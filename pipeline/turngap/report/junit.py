@@ -105,7 +105,7 @@ def run_junit(run: Run) -> bytes:
 
 def _case(run: Run, turn: Turn) -> Case:
     gap_s = None if turn.gap_ms is None or turn.gap_ms < 0 else turn.gap_ms / 1000
-    name, outcome = turn_words.turn_name(turn), turn.outcome
+    name, outcome = words.turn_name(turn), turn.outcome
     if turn.phase_ms:
         name += f", phase {turn.phase_ms:g} ms"
     what = [outcome, *turn_words.gap_words(turn)[:1], turn_words.why_words(turn) or ""]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from turngap.core.budget import Outcome
+from turngap.core.untrusted import printable
 
 # Beside the word, never instead of it: a report must be readable without colour.
 SYMBOLS: dict[Outcome, str] = {
@@ -38,33 +39,120 @@ OUTCOME_STYLES: dict[Outcome, Style] = {
 
 @dataclass(frozen=True, slots=True)
 class StageLook:
-    """The look of a stage, and its explanation.
+    """The look of a stage, its name in reports, and its explanation.
 
     `pattern` is a character that no other stage has: bars are readable in black and white.
+    `owner`: the setting or part of the agent that decides how long the stage takes.
     """
 
     pattern: str
     group: Group
+    name: str
     means: str
+    owner: str
 
 
 STAGES: dict[str, StageLook] = {
-    "endpoint": StageLook("░", "listen", "until the agent decided that the turn was over"),
-    "transcript": StageLook("▒", "listen", "until the final transcript was there"),
-    "llm_request": StageLook("╱", "think", "until the language model was asked"),
-    "tool_call": StageLook("╲", "think", "until it called a tool"),
-    "tool_result": StageLook("┼", "think", "until the last of its tools had answered"),
-    "llm_first_token": StageLook("█", "think", "until its first token"),
-    "tts_request": StageLook("▚", "speak", "until the first words went to the voice"),
-    "tts_first_audio": StageLook("▓", "speak", "until the voice gave its first audio"),
-    "tts_first_audible": StageLook("·", "speak", "silence at the head of that audio"),
-    "sent": StageLook("=", "line", "until that audio was written to the line"),
-    "received": StageLook("»", "line", "until it reached the caller"),
-    "agent_onset": StageLook(":", "line", "in the caller's playout, until it was heard"),
+    "endpoint": StageLook(
+        "░",
+        "listen",
+        "end of turn decided",
+        "until the agent decided that the turn was over",
+        "`stop_secs` of the VAD and `user_speech_timeout` of the turn strategy; watch the cut-ins",
+    ),
+    "transcript": StageLook(
+        "▒",
+        "listen",
+        "transcript final",
+        "until the final transcript was there",
+        "the recogniser: a smaller model, or one that streams",
+    ),
+    "llm_request": StageLook(
+        "╱",
+        "think",
+        "LLM asked",
+        "until the language model was asked",
+        "what it does between transcript and LLM: retrieval, filters, context",
+    ),
+    "tool_call": StageLook(
+        "╲",
+        "think",
+        "tool called",
+        "until it called a tool",
+        "the LLM: a faster model, or a shorter prompt",
+    ),
+    "tool_result": StageLook(
+        "┼",
+        "think",
+        "tool answered",
+        "until the last of its tools had answered",
+        "the tools, or a phrase that is spoken while they work",
+    ),
+    "llm_first_token": StageLook(
+        "█",
+        "think",
+        "first token",
+        "until its first token",
+        "the LLM: a faster model, a nearer server, or a shorter prompt",
+    ),
+    "tts_request": StageLook(
+        "▚",
+        "speak",
+        "first sentence",
+        "until the LLM had written the first sentence",
+        "the LLM's tokens per second, and how long its first sentence is",
+    ),
+    "tts_first_audio": StageLook(
+        "▓",
+        "speak",
+        "first audio",
+        "until the voice gave its first audio",
+        "the voice: a faster or a streaming one",
+    ),
+    "tts_first_audible": StageLook(
+        "·",
+        "speak",
+        "silence before speech",
+        "silence at the head of that audio",
+        "the voice, whose audio begins with silence",
+    ),
+    "sent": StageLook(
+        "=",
+        "line",
+        "audio sent",
+        "until that audio was written to the line",
+        "the output transport: how much audio it holds back",
+    ),
+    "received": StageLook(
+        "»",
+        "line",
+        "audio received",
+        "until it reached the caller",
+        "the network, or an agent that sends audio in bursts",
+    ),
+    "agent_onset": StageLook(
+        ":",
+        "line",
+        "first word played",
+        "in the caller's playout, until it was heard",
+        "sound that is no speech before the first word, or audio that arrives late",
+    ),
 }
-UNKNOWN_STAGE = StageLook("?", "unknown", "not explained by any mark that the agent reported")
+UNKNOWN_STAGE = StageLook(
+    "?", "unknown", "unattributed", "not explained by any mark that the agent reported", ""
+)
 
 
 def look_of(stage: str) -> StageLook:
     """Return how to draw a stage; unattributed time and unknown names look unexplained."""
     return STAGES.get(stage, UNKNOWN_STAGE)
+
+
+def short_name(stage: str) -> str:
+    """Name a stage in a reader's words: `first sentence`; an unknown one by its own name."""
+    return STAGES[stage].name if stage in STAGES else printable(stage)
+
+
+def full_name(stage: str) -> str:
+    """Name a stage in a reader's words and as budgets do: `first sentence (tts_request)`."""
+    return f"{STAGES[stage].name} ({stage})" if stage in STAGES else printable(stage)

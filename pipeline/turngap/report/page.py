@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import re
 from functools import cache
 from importlib import resources
 from pathlib import Path, PurePosixPath
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 # A turn's clip begins so long before the person speaks: a player that starts on the word cuts it.
 LEAD_IN_MS = 300.0
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|s)(?!\w))")
 # From so many turns on, they can be filtered and sorted.
 MANY = 7
 
@@ -54,7 +56,7 @@ def _template() -> "Template":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"printable": printable, "breakable": breakable}
+    environment.filters |= {"printable": unbroken, "breakable": breakable}
     folder = resources.files("turngap.report") / "templates"
     script = (folder / "page.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -70,6 +72,11 @@ def _template() -> "Template":
         "label_px": charts.LABEL_PX,
     }
     return environment.get_template("page.html.j2")
+
+
+def unbroken(text: str) -> str:
+    """Return printable text in which no figure is parted from its unit."""
+    return _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", printable(text))
 
 
 def breakable(cell: str) -> str:

@@ -3,27 +3,25 @@
 import math
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from rich.text import Text
 
 from turngap.core.budget import OUTCOMES, STARVED_MS, Outcome
+from turngap.core.clusters import NO_INTERVAL
 from turngap.core.results import Turn
 from turngap.core.stages import UNATTRIBUTED
 from turngap.core.summary import Summary, summarise
+from turngap.core.tokens import COLD, RATE, SERVER, THOUGHT
 from turngap.core.untrusted import printable
-from turngap.report import (
-    charts,
-    looks,
-    measured_words,
-    page,
-    terminal,
-    turn_words,
-    words,
-)
+from turngap.report import charts, looks, page, terminal, turn_words, words
 from turngap.report.evidence import evidence
 from turngap.report.looks import Style
 from turngap.report.sections import (
+    EVERYWHERE,
+    FILES,
+    NOWHERE,
     PAGE,
     TERMINAL,
     Card,
@@ -37,6 +35,7 @@ from turngap.report.sections import (
     Item,
     Line,
     Lines,
+    Medium,
     Report,
     Section,
     Table,
@@ -45,6 +44,8 @@ from turngap.report.sections import (
 )
 from turngap.store.runs import Run
 
+# Shorter stages are only named.
+SMALL_SHARE, LONG_MS = 0.01, 10.0
 REPORT_FILE = "report.html"
 VERDICT_STYLES: dict[str, Style] = {"right": "good", "wrong": "bad", "not_judged": "dim"}
 
@@ -72,7 +73,7 @@ def run_report(run: Run, *, with_turns: bool = False) -> Report:
     """Build the report of a run's figures; `with_turns` adds each of its turns, for a page."""
     summary, record = summarise(run.turns), run.record
     warnings = [*run.problems, *turn_words.odd_words(run.turns)]
-    if record.failure:
+    if record.failure and record.failure not in " ".join(record.why_invalid):
         warnings.insert(0, f"failed: {record.failure}")
     if not record.valid:
         warnings.insert(0, words.validity_words(record))
@@ -82,7 +83,7 @@ def run_report(run: Run, *, with_turns: bool = False) -> Report:
     sections = [
         Section("Turn gap", _figures(run, summary)),
         Section("Outcomes", _outcomes(run, summary)),
-        Section("Stages", _stages(summary)),
+        Section("Stages", _stages(run, summary)),
         Section("How it was measured", _measured(run, summary)),
     ]
     if with_turns:
@@ -108,27 +109,41 @@ def _figures(run: Run, summary: Summary) -> list[Item]:
     budgets = {t.budget_ms for t in run.turns} or {run.record.budget_ms}
     budget = f"{words.ms(budgets.pop())} ms" if len(budgets) == 1 else "their budget"
     counted = f"{rate.hits} of {words.turns_words(rate.n, rate.recorded)} within {budget}"
-    figures = [
+    figures = [Figure("turn gap", *words.median_words(run.turns, summary))]
+    figures += [
+        Figure(f"gap {name}", *words.percentile_words(p))
+        for name, p in summary.gap_ms.items()
+        if name != "p50" and p.value is not None
+    ]
+    figures += [
         Figure("hit rate", value, f"{counted}; {interval}"),
         Figure("cut-ins", *words.cut_ins_words(summary.cut_ins)),
     ]
-    for name, p in summary.gap_ms.items():
-        figures.append(Figure(f"gap {name}", *words.percentile_words(p)))
     if right := words.right_words(summary):
         figures.append(Figure("right", *right))
     figures += [Figure(*found) for found in words.other_right_words(run.record, summary)]
     figures += [Figure("held out", *words.held_out_words(h)) for h in run.record.held_out]
-    left_out = measured_words.left_out_words(summary)
+    # The reason is one for all, where all figures lack their intervals.
+    no_intervals = all(p.why_no_interval == NO_INTERVAL for p in (rate, summary.cut_ins))
+    if no_intervals:
+        figures = [replace(f, remark=f.remark.replace(f"; {NO_INTERVAL}", "")) for f in figures]
+    left_out = words.left_out_words(summary)
     counted = words.turns_words(summary.gap_n, summary.gap_recorded)
-    llm = summary.llm and turn_words.token_figures_words(summary.llm)
+    llm = turn_words.token_figures_words(summary.llm) if summary.llm else ""
+    outcomes = [f"{n} {outcome}" for outcome, n in summary.outcomes.items()]
     return [
         Figures(figures),
         lines(
+            ("p90, p95", words.no_percentiles_words(run.turns, summary)),
+            ("intervals", NO_INTERVAL.replace("no interval", "none") if no_intervals else ""),
+        ),
+        lines(("outcomes", " · ".join(outcomes) if len(outcomes) > 1 else ""), where=TERMINAL),
+        lines(("llm", llm), where=FILES | _if("tokens/s" in llm or "cold" in llm)),
+        lines(
             ("left out", left_out and f"{left_out}; the percentiles are over {counted}"),
-            ("also heard", measured_words.heard_words(summary)),
-            ("ambiguous", measured_words.ambiguous_words(summary)),
-            ("lost", measured_words.lost_words(summary)),
-            ("llm", llm or ""),
+            ("also heard", words.heard_words(summary)),
+            ("ambiguous", words.ambiguous_words(summary)),
+            ("lost", words.lost_words(summary)),
             *((f"{kind} found", found) for kind, found in run.record.found.items()),
         ),
     ]
@@ -165,7 +180,7 @@ def _outcomes(run: Run, summary: Summary) -> list[Item]:
         for outcome in OUTCOMES
         if (n := summary.outcomes.get(outcome))
     ]
-    found: list[Item] = [Table(head, rows, where=PAGE | TERMINAL)]
+    found: list[Item] = [Table(head, rows, where=PAGE)] if len(rows) > 1 else []
     counted: dict[str, Counter[Outcome]] = {}
     for turn in run.turns:
         counted.setdefault(turn.scenario, Counter())[turn.outcome] += 1
@@ -180,19 +195,23 @@ def _outcomes(run: Run, summary: Summary) -> list[Item]:
     return found
 
 
-def _stages(summary: Summary) -> list[Item]:
-    no_marks = words.marks_words(stage.name for stage in summary.stages)
-    told: list[Item] = [lines(("stages", no_marks))] if no_marks else []
+def _stages(run: Run, summary: Summary) -> list[Item]:
+    names = (stage.name for stage in summary.stages)
+    no_marks = words.marks_words(names, run.record.clock_offset)
+    said = Lines([Line("stages", text) for text in no_marks])
     explained_ms = sum(s.p50_ms for s in summary.stages if s.name != UNATTRIBUTED)
-    if told and explained_ms < charts.SHORT_MS:  # there is nothing else to tell
-        return told
+    if no_marks and explained_ms < charts.SHORT_MS:  # there is nothing else to show
+        return [said]
     replied = summary.outcomes.get("answered", 0) + summary.outcomes.get("late", 0)
-    most = max((abs(stage.p50_ms) for stage in summary.stages), default=0.0)
+    shown = [s for s in summary.stages if (s.share or 0) >= SMALL_SHARE or s.max_ms >= LONG_MS]
+    short = [looks.full_name(s.name) for s in summary.stages if s not in shown]
+    most = max((abs(stage.p50_ms) for stage in shown), default=0.0)
     head = (
         Column("stage"),
-        Column("turns", spare=True),
+        Column("", left=True, where=TERMINAL),
+        Column("turns", spare=True, where=_if(any(s.n != replied for s in shown))),
         Column("p50"),
-        Column("p95", spare=True),
+        Column("p95", spare=True, where=_if(any(s.p95_ms.value is not None for s in shown))),
         Column("max", spare=True),
         Column("share", spare=True),
         Column("median", left=True),
@@ -201,7 +220,8 @@ def _stages(summary: Summary) -> list[Item]:
     )
     rows = [
         (
-            f"{(look := looks.look_of(stage.name)).pattern} {stage.name}",
+            looks.full_name(stage.name),
+            (look := looks.look_of(stage.name)).pattern,
             str(stage.n) if stage.n == replied else f"{stage.n} of {replied}",
             words.ms(stage.p50_ms),
             "–" if stage.p95_ms.value is None else words.ms(stage.p95_ms.value),
@@ -211,13 +231,22 @@ def _stages(summary: Summary) -> list[Item]:
             Cell(_slowest(stage.name, summary), "strong"),
             look.means,
         )
-        for stage in summary.stages
+        for stage in shown
     ]
     caption = "Where the silence of the answered turns went, in ms; share: of all of it"
-    why = dict.fromkeys(s.p95_ms.why_none for s in summary.stages if s.p95_ms.why_none)
-    if why:
-        caption += f"; no p95: {', '.join(w for w in why if w)}"
-    return [Table(head, rows, caption), *told]
+    return [
+        Table(head, rows, caption),
+        said,
+        lines(
+            ("others", f"under 1 % of the silence: {', '.join(short)}" if short else ""),
+            where=FILES,
+        ),
+        lines(("slowest", words.advice_words(run.record, summary))),
+    ]
+
+
+def _if(shown: bool) -> frozenset[Medium]:
+    return EVERYWHERE if shown else NOWHERE
 
 
 def _slowest(stage: str, summary: Summary) -> str:
@@ -230,49 +259,56 @@ def _slowest(stage: str, summary: Summary) -> str:
 def _measured(run: Run, summary: Summary) -> list[Item]:
     record = run.record
     machine = record.machine
-    accepted = measured_words.accepted_words(record.starved_ms, summary.caller_error_ms)
+    accepted = words.accepted_words(record.starved_ms, summary.caller_error_ms)
     always = record.starved_ms == STARVED_MS
     error_ms = summary.label_error_ms
-    labels = [] if error_ms is None else [Line("labels", measured_words.label_words(error_ms))]
-    onsets = measured_words.onset_words(summary)
     planned = f" of {record.planned_turns} planned" if record.planned_turns else ""
+    starved = words.starved_words(summary)
     return [
-        Lines(
-            [
-                Line("validity", "valid")
-                if record.valid
-                else Line("validity", "INVALID, for what is said at the top", "bad"),
-                Line("caller", measured_words.starved_words(summary) or measured_words.ON_TIME),
-                Line(
-                    "accepted",
-                    accepted,
-                    "" if always else "strong",
-                    PAGE if always else PAGE | TERMINAL,
-                ),
-                *labels,
-                *([Line("onsets", onsets)] if onsets else []),
-                Line("instrument", measured_words.calibration_words(record)),
-                Line("clock", measured_words.offset_words(record)),
-                *(
-                    Line(f"piece {n}", measured_words.piece_words(piece))
-                    for n, piece in enumerate(record.pieces, start=1)
-                ),
-                Line("stored in", str(run.path), where=TERMINAL),
-            ]
+        lines(
+            ("caller", starved),
+            ("accepted", "" if always else accepted),
+            ("instrument", words.brief_words(record)),
+            where=TERMINAL,
         ),
         lines(
-            ("turns played", f"{summary.turns}{planned}"),
-            ("started", words.instant(record.started_utc)),
-            (
-                "finished",
-                words.instant(record.finished_utc) if record.finished_utc else "not finished",
+            ("validity", "valid" if record.valid else "INVALID"),
+            ("caller", starved or (words.ON_TIME if run.turns else "")),
+            ("instrument", words.calibration_words(record)),
+            where=FILES,
+        ),
+        replace(
+            lines(
+                ("accepted", accepted if run.turns else ""),
+                ("labels", "" if error_ms is None else words.label_words(error_ms)),
+                ("onsets", words.onset_words(summary)),
+                ("clock", words.offset_words(record)),
+                where=FILES,
             ),
-            ("commit", record.commit or "not in a git checkout"),
-            ("versions", words.versions(record)),
-            ("machine", f"{machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB"),
-            ("system", f"{machine.system}, Python {machine.python}"),
-            ("fingerprint", machine.fingerprint),
-            where=PAGE,
+            folded="Errors of caller, labels, onsets and clocks",
+        ),
+        lines(
+            *(
+                (f"piece {n}", words.piece_words(piece))
+                for n, piece in enumerate(record.pieces, start=1)
+            )
+        ),
+        lines(("stored in", str(run.path)), where=TERMINAL),
+        *facts(
+            "Machine, versions and times",
+            [
+                ("turns played", f"{summary.turns}{planned}"),
+                ("started", words.instant(record.started_utc)),
+                (
+                    "finished",
+                    words.instant(record.finished_utc) if record.finished_utc else "not finished",
+                ),
+                ("commit", record.commit or "not in a git checkout"),
+                ("versions", words.versions(record)),
+                ("machine", f"{machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB"),
+                ("system", f"{machine.system}, Python {machine.python}"),
+                ("fingerprint", machine.fingerprint),
+            ],
         ),
         *facts("Agent", words.flat(record.agent)),
         *facts("Settings", words.flat(record.settings)),
@@ -281,9 +317,8 @@ def _measured(run: Run, summary: Summary) -> list[Item]:
 
 
 def facts(title: str, named: Iterable[tuple[str, str]]) -> list[Item]:
-    """Names and values for a page; nothing without any."""
-    found = [Line(name, value) for name, value in named]
-    return [Lines(found, title, where=PAGE)] if found else []
+    """Fold names and values below a title of a page."""
+    return [Lines([Line(name, value) for name, value in named], folded=title, where=PAGE)]
 
 
 def _anchor(number: int) -> str:
@@ -295,11 +330,12 @@ def _cards(run: Run) -> Cards:
     cards = [
         Card(
             anchor=_anchor(number),
-            title=turn_words.turn_name(turn),
+            title=words.turn_name(turn),
             outcome=turn.outcome,
             wait_ms=wait_ms(turn),
             about="",
             takes=[take(run, turn, run.path, domain)],
+            open=turn.outcome != "answered",
         )
         for number, turn in enumerate(run.turns, start=1)
     ]
@@ -326,7 +362,7 @@ def take(run: Run, turn: Turn, base: Path, domain: charts.Domain, name: str = ""
         short=charts.together(turn.stages),
         lines=[line for line in turn_lines(turn) if "page" in line.where],
         audio=audio,
-        audio_label=f"Recording of {turn_words.turn_name(turn)}{whose}: left the person, right the "
+        audio_label=f"Recording of {words.turn_name(turn)}{whose}: left the person, right the "
         "agent as heard",
         missing=f"The recording {turn.audio.file} is not in the run's folder."
         if missing and turn.audio
@@ -338,7 +374,9 @@ def turn_lines(turn: Turn) -> list[Line]:
     """List what was said and done in a turn, and why it had its outcome."""
     found: list[Line] = []
     if tokens := turn_words.tokens_words(turn):
-        found.append(Line("llm", tokens, "dim"))
+        # The stage of the first token says as much, where nothing else is known.
+        more = turn.counts.keys() & {RATE, THOUGHT, COLD, *SERVER.values()}
+        found.append(Line("llm", tokens, "dim", where=EVERYWHERE if more else FILES))
     found += [Line("tool", call, "dim") for call in turn_words.calls_words(turn)]
     if why := turn_words.why_words(turn):
         found.append(Line("why", why))

@@ -179,7 +179,10 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A turn as a page shows it; `wait_ms` sorts by slowness, endless where no reply came."""
+    """A turn as a page shows it; `wait_ms` sorts by slowness, endless where no reply came.
+
+    `open`: it is unfolded at first.
+    """
 
     anchor: str
     title: str
@@ -187,6 +190,7 @@ class Card:
     wait_ms: float
     about: str
     takes: Sequence[Take]
+    open: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.cut_ins import TooEarly, false_endpoints, heard_cut_in
 from turngap.core.events import ToolCall
-from turngap.core.results import AnswerRecord, PacingRecord, Turn
+from turngap.core.results import (
+    AnswerRecord,
+    PacingRecord,
+    Turn,
+)
 from turngap.core.spoken import OUTSIDE
 from turngap.core.tokens import (
     COLD,
@@ -26,17 +30,6 @@ from turngap.scenario.calls import call_text
 
 # A remark of which the whole is in the stored run, as a traceback is.
 SHORT = 300
-
-
-def turn_name(turn: Turn) -> str:
-    """Return the turn's name: its scenario, number and repeat."""
-    return take_name(turn.scenario, turn.turn, turn.repeat)
-
-
-def take_name(scenario: str, number: int, repeat: int) -> str:
-    """Return the name of the turn that has this key."""
-    repeated = f", repeat {repeat}" if repeat > 1 else ""
-    return f"{printable(scenario)}, turn {number}{repeated}"
 
 
 def gap_words(turn: Turn) -> tuple[str, ...]:
@@ -213,7 +206,9 @@ def tokens_words(turn: Turn) -> str | None:
             f"before that it thought for {took} ms, {thought:.0f} pieces that nobody heard"
         )
     parts += [f"{rate:.0f} tokens/s"] if rate is not None else []
-    parts += [f"{window:.0f} tokens within {ms(LLM_WINDOW_MS)} ms"] if window is not None else []
+    parts += (
+        [f"{window:.0f} tokens in its first {ms(LLM_WINDOW_MS)} ms"] if window is not None else []
+    )
     told = {name: turn.counts[count] for name, count in SERVER.items() if count in turn.counts}
     if told:
         others = turn.counts.get(OTHERS, 0.0)
@@ -237,7 +232,7 @@ def token_figures_words(figures: TokenFigures) -> str:
     if figures.per_s is not None:
         parts.append(f"p50 {figures.per_s:.0f} tokens/s")
     if figures.in_window is not None:
-        parts.append(f"p50 {figures.in_window:g} tokens within {ms(LLM_WINDOW_MS)} ms")
+        parts.append(f"p50 {figures.in_window:g} tokens in its first {ms(LLM_WINDOW_MS)} ms")
     if figures.server_ms:
         parts.append(f"p50 {_server_words(figures.server_ms)} ms")
     said = [f"{' · '.join(parts)} (n={figures.n})"] if figures.n else []

@@ -1,17 +1,26 @@
-"""How reports say figures, and whatever is said of a whole run: one spelling for all of them."""
+"""The sentences that reports share: figures, a run, and how well it was measured."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from turngap.core import instants
+from turngap.core.budget import STARVED_MS
 from turngap.core.clusters import NO_INTERVAL
 from turngap.core.cut_ins import CutIns
-from turngap.core.results import HeldOutRecord, JudgedWith
-from turngap.core.run_record import RunRecord
+from turngap.core.results import (
+    CalibrationRecord,
+    HeldOutRecord,
+    JudgedWith,
+    OffsetRecord,
+    Turn,
+)
+from turngap.core.run_record import PieceRecord, RunRecord
 from turngap.core.stages import unmarked
-from turngap.core.stats import Percentile, Proportion
-from turngap.core.summary import Summary, Verdicts
+from turngap.core.stats import Percentile, Proportion, n_needed
+from turngap.core.summary import PERCENTILES, Summary, Verdicts
 from turngap.core.untrusted import printable
+from turngap.report import looks
 
 
 def ms(value: float) -> str:
@@ -51,6 +60,52 @@ def percentile_words(p: Percentile) -> tuple[str, str]:
     return f"{ms(p.value)} ms", interval(p)
 
 
+def turn_name(turn: Turn) -> str:
+    """Return the turn's name: its scenario, number and repeat."""
+    return take_name(turn.scenario, turn.turn, turn.repeat)
+
+
+def take_name(scenario: str, number: int, repeat: int) -> str:
+    """Return the name of the turn that has this key."""
+    repeated = f", repeat {repeat}" if repeat > 1 else ""
+    return f"{printable(scenario)}, turn {number}{repeated}"
+
+
+def median_words(turns: Sequence[Turn], summary: Summary) -> tuple[str, str]:
+    """Format the headline: the median gap, and between what it lies, with the slowest turn."""
+    p50 = summary.gap_ms["p50"]
+    value = "–" if p50.value is None else f"{ms(p50.value)} ms"
+    gaps = [
+        (t.gap_ms, t) for t in turns if t.left_out is None and t.replied and t.gap_ms is not None
+    ]
+    if not gaps:
+        return value, p50.why_none or "no turn was answered"
+    remarks = [f"median of {turns_words(summary.gap_n)}"]
+    if p50.value is None:
+        remarks = [f"no median: {p50.why_none}"]
+    elif p50.low is not None or p50.high is not None:
+        remarks.append(interval(p50))
+    least, (most, slowest) = min(g for g, _ in gaps), max(gaps, key=lambda g: g[0])
+    mean = sum(g for g, _ in gaps) / len(gaps)
+    remarks.append(f"min {ms(least)}, mean {ms(mean)}, max {ms(most)} ms")
+    return value, f"{'; '.join(remarks)} ({turn_name(slowest)})"
+
+
+def no_percentiles_words(turns: Sequence[Turn], summary: Summary) -> str:
+    """Say why a run has no p90 or p95, and how often to play it for them; empty if it has both."""
+    missing = {n: p for n, p in summary.gap_ms.items() if n != "p50" and p.value is None}
+    if not missing or not turns:
+        return ""
+    needed = n_needed(PERCENTILES[max(missing)])
+    if summary.gap_n >= needed:
+        return "; ".join(dict.fromkeys(p.why_none or "not known" for p in missing.values()))
+    rounds = len({(t.repeat, t.phase_ms) for t in turns})
+    each = max(1, summary.gap_n // rounds)
+    repeat = math.ceil(needed / each)
+    lacking = " and ".join(f"{n} takes {n_needed(PERCENTILES[n])}" for n in missing)
+    return f"{lacking} turns; there are {summary.gap_n}: --repeat {repeat} plays {repeat * each}"
+
+
 def hit_rate_words(rate: Proportion) -> tuple[str, str]:
     """Format the headline as figure and interval."""
     if rate.value is None:
@@ -61,7 +116,7 @@ def hit_rate_words(rate: Proportion) -> tuple[str, str]:
 
 
 _SHORT_COMMIT = 9
-NOT_LOOKED = "nobody looked for pauses in them (turngap label does)"
+NOT_LOOKED = "pauses not labelled (turngap label does it)"
 
 
 def cut_ins_words(cut_ins: CutIns) -> tuple[str, str]:
@@ -87,9 +142,9 @@ def _pauses_words(cut_ins: CutIns) -> str:
     if cut_ins.paused is None:
         return ""
     if not cut_ins.paused:
-        return "none of them has a pause in which an agent could cut in"
+        return "none has a pause to cut into"
     have = "has" if cut_ins.paused == 1 else "have"
-    return f"{cut_ins.paused} of them {have} a pause in which an agent could cut in"
+    return f"{cut_ins.paused} {have} a pause to cut into"
 
 
 def instant(utc: str) -> str:
@@ -187,8 +242,10 @@ def run_words(record: RunRecord) -> tuple[str, ...]:
 
 def agent_words(name: str, described: Mapping[str, Any]) -> tuple[str, ...]:
     """Name whatever has this name and was played against the agent that is described."""
-    agent = described.get("stack") or described.get("url") or ""
-    names = dict.fromkeys(filter(None, (printable(name), printable(str(agent)))))
+    agent = str(described.get("stack") or described.get("url") or "")
+    # An agent at a URL is named by its host and port, which its URL says better.
+    shown = agent if name and f"://{name}" in agent else name
+    names = dict.fromkeys(filter(None, (printable(shown), printable(agent))))
     return (*(names or ("run",)), *spoken_words(described))
 
 
@@ -216,13 +273,47 @@ def versions(record: RunRecord) -> str:
     )
 
 
-def marks_words(stages: Iterable[str]) -> str:
-    """Say how to see stages, if the agent reports none; else empty."""
+ADD_MARKS = (
+    "from turngap import MarksObserver",
+    "MarksObserver().attach(worker)  # after worker = PipelineWorker(pipeline)",
+)
+
+
+def marks_words(stages: Iterable[str], offset: OffsetRecord | None = None) -> list[str]:
+    """Say how to see stages, if the agent reports none, with the lines to add; else nothing.
+
+    `offset`: an agent whose clock was compared has a MarksObserver already.
+    """
     if not unmarked(stages):
+        return []
+    if offset is not None and offset.offset_ns is not None:
+        return [
+            "the agent has a MarksObserver, which saw no user turn: its pipeline needs a user "
+            "aggregator, as the one of LLMContextAggregatorPair"
+        ]
+    return [
+        "the agent sends no marks. To see the stages, add two lines to a pipecat bot:",
+        *ADD_MARKS,
+    ]
+
+
+# Which settings of a built-in agent decide on a group of stages.
+_BUILT_IN = {
+    "listen": "its `turn` and `stt` engines: --set turn=NAME, --set turn.KEY=VALUE, --set stt=NAME",
+    "think": "its LLM: --llm NAME",
+    "speak": "its LLM and its voice: --llm NAME, --set tts=NAME",
+}
+
+
+def advice_words(record: RunRecord, summary: Summary) -> str:
+    """Say which stage took most of the silence, and what decides that; empty if not known."""
+    stage = next((s for s in summary.stages if s.name == summary.slowest_stage), None)
+    if stage is None or not stage.share or not (owner := looks.look_of(stage.name).owner):
         return ""
+    if not record.agent.get("url"):
+        owner = _BUILT_IN.get(looks.look_of(stage.name).group, owner)
     return (
-        "the agent sends no marks, so all of its time is unattributed: add the two lines of "
-        "MarksObserver to a pipecat bot to see which stage takes it (README.md, “Measure my bot”)"
+        f"{looks.full_name(stage.name)}, {percent(stage.share)} of the silence, depends on {owner}"
     )
 
 
@@ -241,3 +332,164 @@ def _setting(value: Any) -> str:
     if value is None:
         return "–"
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+# How well something was measured: the caller, the instrument, the clocks.
+
+
+# The caller of a run in which no turn was starved.
+ON_TIME = "on time in every turn"
+
+
+def starved_words(summary: Summary) -> str:
+    """Say in how many turns the caller was too late to be reliable; empty if in none."""
+    if not summary.starved:
+        return ""
+    return (
+        f"starved in {turns_words(summary.starved)} of {summary.turns}, which count in all "
+        "figures (more than 5 % of the turns make a run invalid; of 5 turns or more, one alone "
+        "does not)"
+    )
+
+
+def heard_words(summary: Summary) -> str:
+    """Say what was heard of the agent beside its gaps; empty if that was nothing."""
+    heard, said = summary.heard, list[str]()
+    if heard.hold_phrases and heard.first_answer_ms_p50 is not None:
+        said.append(
+            f"a hold phrase in {turns_words(heard.hold_phrases)} (first answer p50 "
+            f"{ms(heard.first_answer_ms_p50)} ms)"
+        )
+    for n, what in (
+        (heard.discontiguous_replies, "replies with a hole in their first 2 s"),
+        (heard.false_starts, "false starts"),
+        (heard.backchannels_heard, "backchannels"),
+    ):
+        said += [f"{what}: {n}"] if n else []
+    if n := heard.sound_before_word:
+        said.append(f"other sound over 100 ms before the first word in {turns_words(n)}")
+    if heard.greeting_ms_p50 is not None:
+        said.append(f"greeting p50 {ms(heard.greeting_ms_p50)} ms")
+    return "; ".join(said)
+
+
+def onset_words(summary: Summary) -> str:
+    """Say how well the agent's first words were placed; empty where none was."""
+    heard = summary.heard
+    if heard.onset_spread_ms_p50 is None:
+        return ""
+    figures = [("p50", heard.onset_spread_ms_p50), ("p95", heard.onset_spread_ms_p95)]
+    known = " · ".join(f"{name} {ms(value)}" for name, value in figures if value is not None)
+    unsure = f"over 20 ms in {heard.unsure_onsets} of {turns_words(heard.onsets)}"
+    return f"the agent's first word is placed to within {known} ms ({unsure})"
+
+
+def ambiguous_words(summary: Summary) -> str:
+    """Say of how many turns the reply may be another's; empty of none."""
+    n = summary.heard.ambiguous_turns
+    return f"{n} of {turns_words(summary.turns)} may have another turn's reply" if n else ""
+
+
+def lost_words(summary: Summary) -> str:
+    """Say how many calls were lost; empty if none was."""
+    n = summary.lost_calls
+    return f"{n} of {summary.calls} calls, whose other turns count as errors" if n else ""
+
+
+def accepted_words(starved_ms: float, caller_error_ms: float | None) -> str:
+    """Say how late the caller may be, and how far its lateness may put the gaps off."""
+    text = f"a caller up to {starved_ms:g} ms late is accepted"
+    if starved_ms != STARVED_MS:
+        text += f" (--starved-ms; by default {STARVED_MS:g})"
+    if caller_error_ms is None:
+        return text
+    return f"{text}; as late as it was, a gap reads at most {ms(caller_error_ms)} ms long"
+
+
+def label_words(label_error_ms: float) -> str:
+    """Say how far off the labelled ends of speech may be, from which every gap is counted."""
+    return (
+        f"the person's last word ends within ±{ms(label_error_ms)} ms of its label (in the "
+        "median turn), so a gap may be off by as much"
+    )
+
+
+def error_words(calibration: CalibrationRecord) -> str:
+    """Format the error that a calibration found."""
+    error = calibration.error_ms
+    figures = [("p50", error.p50), ("p95", error.p95), ("p99", error.p99), ("max", error.max)]
+    known = " · ".join(f"{name} {value:.2f}" for name, value in figures if value is not None)
+    return f"error {known or 'not known'} ms (n={error.n})"
+
+
+def brief_words(record: RunRecord) -> str:
+    """Format the instrument's error, and how precisely the agent's marks are placed, in a line."""
+    calibration, offset = record.calibration, record.clock_offset
+    text = "not calibrated in this run" if calibration is None else error_words(calibration)
+    if offset is None or offset.bound_ns is None:
+        return text
+    return f"{text}; agent's marks to within ±{offset.bound_ns / 1e6:.2f} ms"
+
+
+def calibration_words(record: RunRecord | PieceRecord) -> str:
+    """Format the instrument's own error, measured against injected truth."""
+    spoken = record.agent.get("line_rate_hz") if isinstance(record, RunRecord) else None
+    return instrument_words(record.calibration, spoken)
+
+
+def instrument_words(calibration: CalibrationRecord | None, spoken: object = None) -> str:
+    """Format the error of a calibration; `spoken` is the rate of the measured line in Hz."""
+    if calibration is None:
+        return "not calibrated in this run"
+    note = f"; {calibration.note}" if calibration.note else ""
+    if isinstance(spoken, int) and calibration.rate not in (None, spoken):
+        note += f"; this run's line has {spoken:,} Hz"
+    return f"{error_words(calibration)}{_calibrated_in(calibration)}{note}"
+
+
+def _calibrated_in(calibration: CalibrationRecord) -> str:
+    """Say in which dialect, and at which rates, the calibration ran; empty if not known."""
+    if not calibration.dialect:
+        return ""
+    rates = [rate for rate in (calibration.rate, calibration.agent_rate) if rate]
+    at = " and ".join(f"{rate:,}" for rate in dict.fromkeys(rates))
+    return f" in {calibration.dialect}" + (f" at {at} Hz" if at else "")
+
+
+def piece_words(piece: PieceRecord) -> str:
+    """Say when a piece of a continued run was played, by what, and how well it measured."""
+    begun = instant(piece.started_utc)
+    ended = f"from {begun} to {instant(piece.finished_utc)}" if piece.finished_utc else ""
+    said = [
+        f"{turns_words(piece.turns)}, {ended or f'begun {begun} and killed before its end'}",
+        *([f"ended by: {piece.failure}"] if piece.failure else []),
+        f"instrument: {calibration_words(piece)}",
+        f"clock: {offset_words(piece)}",
+        f"turngap {piece.turngap_version} on {piece.machine.cpu} ({piece.machine.fingerprint}), "
+        f"Python {piece.machine.python}",
+    ]
+    return "; ".join(said)
+
+
+def offset_words(record: RunRecord | PieceRecord) -> str:
+    """Say how precisely the agent's marks are placed on the caller's clock."""
+    offset = record.clock_offset
+    if offset is None:
+        return "not compared: the agent sends no marks"
+    if offset.offset_ns is None or offset.bound_ns is None:
+        # The offset is of the answered exchanges: without one it has none.
+        return "not compared: no MarksObserver in the agent answered"
+    return f"agent's marks are placed to within ±{offset.bound_ns / 1e6:.2f} ms (n={offset.n})"
+
+
+def left_out_words(summary: Summary) -> str:
+    """List the turns that no percentile counts, with the reasons."""
+    reasons = {
+        "cut_in": "an agent that cuts in is not quick",
+        "typed": "nobody spoke, so there is no last word to count from",
+        "device stall": "the person's own audio device stood still",
+    }
+    return " · ".join(
+        f"{n} {printable(o)}" + (f" ({reasons[o]})" if o in reasons else "")
+        for o, n in summary.left_out.items()
+    )

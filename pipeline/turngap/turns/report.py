@@ -205,7 +205,7 @@ def _early(record: TurnsRecord, runs: Sequence[Run]) -> list[Item]:
 def _where(record: TurnsRecord, name: str, turn: Turn) -> str:
     of_point = f"{name}: " if len(record.points) > 1 else ""
     where = "; ".join(turn_words.early_words(turn)) or next(iter(turn_words.gap_words(turn)), "")
-    return f"{of_point}{turn_words.turn_name(turn)}: {where}"
+    return f"{of_point}{report_words.turn_name(turn)}: {where}"
 
 
 def _cards(
@@ -217,7 +217,7 @@ def _cards(
     cards = [
         Card(
             anchor=f"turn-{number}",
-            title=turn_words.turn_name(turn) + (f", {name}" if several else ""),
+            title=report_words.turn_name(turn) + (f", {name}" if several else ""),
             outcome=turn.outcome,
             wait_ms=wait_ms(turn),
             about="",

@@ -24,5 +24,13 @@ const fit = () => {
     wide.classList.toggle("scrolls", over && !phone.matches);
   }
 };
+// What is large begins folded on a phone.
+if (phone.matches) document.querySelectorAll(".large").forEach((each) => { each.open = false; });
+// A link to a turn unfolds it, and so does a printer.
+const unfold = (inside) => inside?.querySelectorAll("details").forEach((each) => { each.open = true; });
+const reach = () => location.hash && unfold(document.getElementById(location.hash.slice(1)));
+addEventListener("hashchange", reach);
+addEventListener("beforeprint", () => unfold(document));
+reach();
 addEventListener("resize", fit);
 fit();

@@ -95,8 +95,10 @@ def row_of(version: str, turns: Sequence[dict[str, Any]]) -> Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    head = "| pipecat | turns with stages | stages |\n| --- | --- | --- |\n"
-    return head + "".join(f"| {' | '.join(row.cells())} |\n" for row in rows)
+    columns = [("pipecat", "turns with stages", "stages"), *(row.cells() for row in rows)]
+    head, *lines = zip(*columns, strict=True)
+    lines = [head, ["---"] * len(head), *lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def main() -> None:

@@ -123,7 +123,7 @@ async def replay(
     from turngap.play.rounds import replay as play
     from turngap.play.target import AgentChoice
     from turngap.report.run import write_html
-    from turngap.telemetry.telemetry import exporting
+    from turngap.telemetry import exporting
 
     _number("repeat", repeat, 1, MOST_PLAYED, whole=True)
     _number("calibration", calibration, 0, MOST_PLAYED, whole=True)
@@ -257,7 +257,7 @@ async def check(  # noqa: D417
     from turngap.core.paired import Limits
     from turngap.play.plan import Progress
     from turngap.play.target import AgentChoice
-    from turngap.telemetry.telemetry import exporting
+    from turngap.telemetry import exporting
 
     _number("calibration", calibration, 0, whole=True)
     _number("rounds", rounds, 1, whole=True)
@@ -369,7 +369,7 @@ async def compare(  # noqa: D417
     from turngap.compare.report import write_reports
     from turngap.play.plan import MAX_PHASES, Progress
     from turngap.play.target import AgentChoice
-    from turngap.telemetry.telemetry import exporting
+    from turngap.telemetry import exporting
 
     _number("rounds", rounds, 1, whole=True)
     _number("phases", phases, 1, MAX_PHASES, whole=True)
@@ -481,7 +481,7 @@ async def load(  # noqa: D417
     from turngap.load.plan import LoadPlan
     from turngap.load.play import load as play
     from turngap.play.target import AgentChoice
-    from turngap.telemetry.telemetry import exporting
+    from turngap.telemetry import exporting
 
     plan = LoadPlan.of(
         AgentChoice.of(

@@ -11,7 +11,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from otlp_collector import Collector, collector
 
-from turngap.agent import session, tracing
+from turngap.agent import observer, session
 from turngap.agent.server import plain_app
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -22,13 +22,13 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     """A collector that the environment names, for a process that has no provider yet."""
     for name in ("PROTOCOL", "TRACES_ENDPOINT", "METRICS_ENDPOINT"):
         monkeypatch.delenv(f"OTEL_EXPORTER_OTLP_{name}", raising=False)
-    tracing._provider.cache_clear()
+    observer._provider.cache_clear()
     monkeypatch.setattr(trace, "set_tracer_provider", lambda _: None)  # one a process, for good
-    monkeypatch.setattr(tracing, "SEND_S", 30.0)  # a busy machine is no slow collector
+    monkeypatch.setattr(observer, "SEND_S", 30.0)  # a busy machine is no slow collector
     with collector() as kept:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", kept.url)
         yield kept
-    tracing._provider.cache_clear()
+    observer._provider.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 async def test_what_the_caller_does_not_ask_for_is_not_traced(
     headers: dict[str, str], there: Collector
 ) -> None:
-    assert not tracing.under_the_caller(headers)
+    assert not observer.under_the_caller(headers)
 
 
 async def test_a_sampled_conversation_hangs_under_the_callers_span(there: Collector) -> None:
     async def conversation() -> None:
-        assert tracing.under_the_caller({"traceparent": f"00-{TRACE}-{SPAN}-01"})
+        assert observer.under_the_caller({"traceparent": f"00-{TRACE}-{SPAN}-01"})
         trace_a("conversation")
 
     await asyncio.create_task(conversation())  # a session has a task, and a context, of its own
@@ -63,14 +63,14 @@ async def test_without_a_collector_nothing_is_traced(
     there: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT")
-    assert not tracing.under_the_caller({"traceparent": f"00-{TRACE}-{SPAN}-01"})
-    assert tracing.send_traces() is None
+    assert not observer.under_the_caller({"traceparent": f"00-{TRACE}-{SPAN}-01"})
+    assert observer.send_traces() is None
 
 
 async def test_a_collector_that_does_not_answer_holds_no_session(there: Collector) -> None:
     there.held.clear()
     trace_a("conversation")
-    first = tracing.send_traces()  # which does not wait for the collector
+    first = observer.send_traces()  # which does not wait for the collector
     assert first is not None
     there.held.set()
     first.result(30)
@@ -93,12 +93,12 @@ def test_the_sdk_is_there_before_anybody_calls(
     bare: Any = SimpleNamespace(engines={}, offers=SimpleNamespace(prepare=bool), domain=None)
     session.Assembly.prepare(bare)
     assert asked
-    tracing.ready_to_trace()
-    assert tracing._provider.cache_info().currsize == 1
+    observer.ready_to_trace()
+    assert observer._provider.cache_info().currsize == 1
 
 
 def made_provider() -> TracerProvider:
-    made = tracing._provider()
+    made = observer._provider()
     assert made is not None
     return made
 
@@ -108,7 +108,7 @@ def trace_a(name: str) -> None:
 
 
 def sent() -> None:
-    sending = tracing.send_traces()
+    sending = observer.send_traces()
     assert sending is not None
     sending.result(30)
 

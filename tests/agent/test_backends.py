@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngap import backends
-from turngap.agent.offers import offers_of
+from turngap.agent.switching import offers_of
 from turngap.backends import BackendChoice, BackendSettings, BackendSpec, specs
 from turngap.compare.play import ComparePlan
 from turngap.core.errors import InputError
@@ -126,7 +126,7 @@ def read(
         BackendSpec("made", kind, Made, lambda _settings, _clock: None) for kind in ("llm", "stt")
     ]
     known = (*specs(), *made)
-    monkeypatch.setattr("turngap.backends.registry.specs", lambda: known)
+    monkeypatch.setattr("turngap.backends.choice.specs", lambda: known)
     return request.param
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngap.agent.voice.text import FIRST_MAX_WORDS, ClauseAggregator, WordAggregator
+from turngap.agent.speech_output import FIRST_MAX_WORDS, ClauseAggregator, WordAggregator
 from turngap.core.clauses import cuts, ends_clause, parted
 
 

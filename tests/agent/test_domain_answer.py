@@ -11,7 +11,7 @@ from pipecat.pipeline.worker import PipelineParams
 from pipecat.processors.aggregators.llm_context import LLMContext
 from running_line import running
 
-from turngap.agent.domain import DomainAnswer, forget_outside
+from turngap.agent.tools import DomainAnswer, forget_outside
 from turngap.backends import COUNTS
 from turngap.core.spoken import OUT_OF_DOMAIN, OUTSIDE
 from turngap.scenario.domain import Domain

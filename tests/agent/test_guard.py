@@ -16,8 +16,7 @@ from starlette.websockets import WebSocket
 
 from turngap.agent import guard as guards
 from turngap.agent.access import Limits
-from turngap.agent.guard import REASON_BYTES, Guard
-from turngap.agent.protocol import RTVI_TYPES
+from turngap.agent.guard import REASON_BYTES, RTVI_TYPES, Guard
 from turngap.caller.dialects.pipecat import audio_frame, payload_of
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.core.clock import NS_PER_S

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pipecat.frames.frames import InterruptionFrame, OutputAudioRawFrame
 from scripted_line import conversing
 
-from turngap.agent.voice.heard import Ledger
+from turngap.agent.output import Ledger
 from turngap.core.spoken import HEARD_PART, LETTER_MS, letters, words_heard
 
 TEXT = "Fry chopped onions in butter, add a pound of ripe tomatoes and blend it."

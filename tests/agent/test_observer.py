@@ -58,8 +58,7 @@ from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.stages import AGENT_MARKS, TOOL_MARKS
 from turngap.core.tokens import COLD
 from turngap.marks.observer import MarksObserver
-from turngap.marks.turn import AgentTurn
-from turngap.marks.waste import GUESS
+from turngap.marks.turn import GUESS, AgentTurn
 from turngap.testing import ManualClock
 
 CLOCK = MonotonicClock()

@@ -13,9 +13,9 @@ from pipecat.frames.frames import (
 from speech_line import RATE, ClockedTTS, SpeechLine, running
 from speech_simulation import tokens_of
 
+from turngap.agent.feed import SpeechFeed
+from turngap.agent.speech_output import speaking
 from turngap.agent.stack import Stack
-from turngap.agent.voice.feed import SpeechFeed
-from turngap.agent.voice.speech_output import speaking
 from turngap.core.lead import KEEP_MS, MOST_MS, LeadCut
 from turngap.core.speeds import Request, VoiceSpeed
 from turngap.testing import ManualClock

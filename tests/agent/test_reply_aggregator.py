@@ -1,6 +1,6 @@
 """Whole replies from tokens: nothing before the end, nothing lost, nothing kept."""
 
-from turngap.agent.voice.text import ReplyAggregator
+from turngap.agent.speech_output import ReplyAggregator
 
 
 async def test_a_reply_comes_whole_at_its_end_and_the_next_one_is_new() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turngap.agent.resampling import RATES, Resampling, StreamResampler
+from turngap.agent.output import RATES, Resampling, StreamResampler
 
 PAIRS = [(22_050, 24_000), (22_050, 8_000), (24_000, 8_000), (24_000, 16_000), (8_000, 16_000)]
 

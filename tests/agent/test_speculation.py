@@ -31,7 +31,7 @@ from turngap.agent.speculation import (
     SpeculationDropped,
 )
 from turngap.clocks import others_first
-from turngap.marks.waste import GUESS
+from turngap.marks.turn import GUESS
 
 DOWN, UP = FrameDirection.DOWNSTREAM, FrameDirection.UPSTREAM
 

@@ -4,9 +4,9 @@ import pytest
 from pipecat.frames.frames import InterruptionFrame, TextFrame
 from pipecat.tests.utils import SleepFrame, run_test
 
+from turngap.agent.feed import SpeechFeed
 from turngap.agent.speculation import SpeculationDropped
-from turngap.agent.voice.feed import SpeechFeed
-from turngap.agent.voice.speech_output import SpeechOutput
+from turngap.agent.speech_output import SpeechOutput
 from turngap.testing import ManualClock
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from speech_simulation import Engines, Heard, Turn, tokens_of, warmed
 
-from turngap.agent.voice.feed import FIRST_MIN_WORDS, SpeechFeed
+from turngap.agent.feed import FIRST_MIN_WORDS, SpeechFeed
 from turngap.core.clock import ms_to_ns
 from turngap.core.speeds import Request, TextSpeed, VoiceSpeed
 
@@ -110,7 +110,7 @@ def test_a_slower_voice_is_given_more_words_first() -> None:
 
 def test_the_same_engines_would_run_dry_by_words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the tests above rule out does happen to a feed that does not reckon."""
-    monkeypatch.setattr("turngap.agent.voice.feed.Pace.lasts", lambda *_: True)
+    monkeypatch.setattr("turngap.agent.feed.Pace.lasts", lambda *_: True)
     slow = (SPEEDS["a slow one"], SPEEDS["and a clause at a time"])
     heard = [h for engines in slow for h in conversation(engines, 1, 10)]
     assert any(h.dry_ms for h in heard)

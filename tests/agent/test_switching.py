@@ -25,8 +25,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
-from turngap.agent.offers import Offers, offers_of
-from turngap.agent.switching import LlmSwitch
+from turngap.agent.switching import LlmSwitch, Offers, offers_of
 from turngap.backends import BackendSettings, BackendSpec, ConfiguredBackend, Need, find
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
@@ -320,7 +319,7 @@ def test_by_default_all_that_run_here_as_they_are(
         BackendSpec("demanding", "llm", Demanding, make),
         BackendSpec("voice", "tts", BackendSettings, make),
     )
-    monkeypatch.setattr("turngap.agent.offers.specs", lambda: known)
+    monkeypatch.setattr("turngap.agent.switching.specs", lambda: known)
     assert offers_of(sim(tmp_path), None, tmp_path).names == ("sim", "another")
 
 
@@ -328,7 +327,7 @@ def test_where_there_are_tools_only_those_that_call_them_are_offered(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     known = tuple(find("llm", name) for name in ("sim", "small", "sim:full", "race"))
-    monkeypatch.setattr("turngap.agent.offers.specs", lambda: known)
+    monkeypatch.setattr("turngap.agent.switching.specs", lambda: known)
     offered = offers_of(sim(tmp_path), None, tmp_path, tools=True).names
     assert {"sim", "sim:full"} <= set(offered)
     assert "small" not in offered

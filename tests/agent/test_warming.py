@@ -9,7 +9,7 @@ from pipecat.frames.frames import ErrorFrame, Frame
 from pipecat.processors.aggregators.llm_context import LLMContext
 from speech_line import ClockedTTS
 
-from turngap.agent.warming import SETTLED_MS, VOICE_TEXTS, PrefixWarmer, warm_voice
+from turngap.agent.session import SETTLED_MS, VOICE_TEXTS, PrefixWarmer, warm_voice
 from turngap.core.clock import ms_to_ns
 from turngap.core.speeds import VoiceSpeed
 from turngap.testing import ManualClock

@@ -24,8 +24,7 @@ from pipecat.services.settings import STTSettings
 from pipecat.services.stt_service import STTService
 from running_line import PATIENCE_S, running
 
-from turngap.agent.offers import Offers
-from turngap.agent.switching import LlmSwitch
+from turngap.agent.switching import LlmSwitch, Offers
 from turngap.agent.watchdogs import Patience, ReplyWatch, guard_ears
 from turngap.backends import BackendSettings, BackendSpec, ConfiguredBackend
 from turngap.clocks import MonotonicClock

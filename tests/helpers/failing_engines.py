@@ -37,9 +37,9 @@ from pipecat.turns.types import ProcessFrameResult
 from pipecat.turns.user_stop import BaseUserTurnStopStrategy
 from pipecat.utils.errors import ErrorCategory
 
-from turngap.agent.offers import Offers
 from turngap.agent.session import Assembly, assemble
 from turngap.agent.stack import load_stack, override
+from turngap.agent.switching import Offers
 from turngap.backends import BackendSettings, BackendSpec, ConfiguredBackend, Kind, TurnTaking
 from turngap.caller.conversation import Conversation, PlayedTurn
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns

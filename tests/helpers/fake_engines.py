@@ -30,10 +30,10 @@ from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
 from turngap.agent.access import Access, Limits, Seats
-from turngap.agent.offers import Offers
 from turngap.agent.server import PATH, Server, ServeSettings, bind, create_app
 from turngap.agent.session import Assembly
 from turngap.agent.stack import Stack
+from turngap.agent.switching import Offers
 from turngap.backends import (
     COUNTS,
     BackendSettings,

@@ -36,9 +36,9 @@ from pipecat.turns.user_start import BaseUserTurnStartStrategy
 from pipecat.turns.user_stop import BaseUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
+from turngap.agent.output import HeardKeeper, Ledger, MadeCounter
 from turngap.agent.speculation import Announcer, AudioGate, DiscreetRTVI, Guesses
-from turngap.agent.voice.heard import HeardKeeper, Ledger, MadeCounter
-from turngap.agent.voice.text import ClauseAggregator
+from turngap.agent.speech_output import ClauseAggregator
 from turngap.clocks import MonotonicClock
 from turngap.marks.observer import MarksObserver
 from turngap.testing.pipelines import PATIENCE_S, at_work

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
-from turngap.agent.voice.feed import SpeechFeed
+from turngap.agent.feed import SpeechFeed
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.speeds import Request, VoiceSpeed
 

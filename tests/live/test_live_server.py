@@ -16,7 +16,7 @@ from live_server import CLOCK, PATIENCE_S, RATE, Page, Serving, serving, silence
 from helpers.descriptors import open_descriptors
 from helpers.made_speech import spoken
 from turngap.agent.access import Access, Limits
-from turngap.agent.offers import Offers
+from turngap.agent.switching import Offers
 from turngap.backends import ConfiguredBackend
 from turngap.caller.dialects.pipecat import audio_frame
 from turngap.core.spoken import OUTSIDE

@@ -36,8 +36,8 @@ from turngap.load.report import read_load
 from turngap.load.words import answer, verdict
 from turngap.play.target import AgentChoice, Target
 from turngap.store.folders import INTERRUPTED
+from turngap.telemetry import telemetry_to
 from turngap.telemetry.exporter import TURNS
-from turngap.telemetry.telemetry import telemetry_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
 from turngap.workers.pool import Done, Lost, Told, Work
 

@@ -14,7 +14,7 @@ from pipecat.frames.frames import Frame, LLMContextFrame, TextFrame
 from pipecat.observers.base_observer import FramePushed
 from pipecat.processors.aggregators.llm_context import LLMContext
 
-from turngap.marks.versions import FirstPushes, is_guess, tool_error
+from turngap.marks.observer import FirstPushes, is_guess, tool_error
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 

@@ -1,6 +1,6 @@
 """What void answers have cost."""
 
-from turngap.marks.waste import Waste
+from turngap.marks.turn import Waste
 
 
 def test_a_guess_that_was_right_costs_nothing() -> None:

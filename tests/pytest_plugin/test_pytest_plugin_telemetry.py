@@ -13,7 +13,7 @@ DOWN = "http://127.0.0.1:9"
 @pytest.fixture(autouse=True)
 def collectors(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     """The collectors that are asked for, of which none is made."""
-    from turngap.telemetry import telemetry
+    from turngap import telemetry
 
     asked: list[str | None] = []
 

@@ -18,7 +18,7 @@ from turngap.load.calls import Answered, load_turn
 from turngap.load.schedule import Call, Shape, Step, Window
 from turngap.load.steps import TracedSteps
 from turngap.play.target import AgentChoice, resolve
-from turngap.telemetry.telemetry import telemetry_to
+from turngap.telemetry import telemetry_to
 from turngap.testing.agent import Reply, Script
 from turngap.testing.clock import ManualClock
 

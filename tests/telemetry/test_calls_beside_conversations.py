@@ -10,7 +10,7 @@ from otlp_collector import Collector, collector
 from turngap.caller.endpoint import PIPECAT, Endpoint
 from turngap.play import rounds
 from turngap.play.target import AgentChoice, resolve
-from turngap.telemetry.telemetry import OFF, telemetry_to
+from turngap.telemetry import OFF, telemetry_to
 
 AGENT = Endpoint("ws://127.0.0.1:9/ws", headers=("X-Key: a",))
 

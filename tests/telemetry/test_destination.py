@@ -2,10 +2,10 @@
 
 import pytest
 
+from turngap import telemetry
 from turngap.core.errors import InputError
 from turngap.core.secrets import REMOVED, text_without_secrets
-from turngap.telemetry import telemetry
-from turngap.telemetry.telemetry import OFF, Destination, destination_of, telemetry_to
+from turngap.telemetry import OFF, Destination, destination_of, telemetry_to
 
 
 @pytest.fixture(autouse=True)

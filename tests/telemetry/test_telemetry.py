@@ -20,9 +20,8 @@ from turngap.load.calls import Answered, load_turn
 from turngap.load.schedule import Call, Shape, Step, Window
 from turngap.load.steps import TracedSteps
 from turngap.play.target import AgentChoice, resolve
-from turngap.telemetry import exporter
+from turngap.telemetry import Destination, Recorder, Telemetry, exporter, telemetry_to
 from turngap.telemetry.exporter import GAP, STAGES, TURNS
-from turngap.telemetry.telemetry import Destination, Recorder, Telemetry, telemetry_to
 from turngap.testing.clock import ManualClock
 
 SECRET = "sk-a1b2c3d4e5f6g7h8"

@@ -1,22 +1,32 @@
-"""The agent's voice on the line, which falls silent when told to and goes on from there.
+"""The agent's voice on the line, which falls silent at once and goes on from where it was.
 
 `PromptSender` and `PromptInput` replace private parts of pipecat's transports, as nothing public
-lies where the waits are: look at them anew with each version of pipecat (`pyproject.toml` pins it).
+lies where the waits are: check them with each version of pipecat (`pyproject.toml` pins it).
 """
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from functools import lru_cache
 
+import numpy as np
 from fastapi import WebSocket
+from numpy.typing import NDArray
+from pipecat.audio.resamplers.base_audio_resampler import BaseAudioResampler
 from pipecat.frames.frames import (
+    AggregatedTextFrame,
     Frame,
     InputAudioRawFrame,
     InterruptionFrame,
     OutputAudioRawFrame,
     OutputTransportReadyFrame,
     StartFrame,
+    SystemFrame,
+    TTSAudioRawFrame,
+    TTSTextFrame,
 )
-from pipecat.processors.frame_processor import FrameDirection
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.transports.base_output import BOT_VAD_STOP_FALLBACK_SECS, BaseOutputTransport
 from pipecat.transports.websocket.fastapi import (
     FastAPIWebsocketInputTransport,
@@ -24,11 +34,106 @@ from pipecat.transports.websocket.fastapi import (
     FastAPIWebsocketParams,
     FastAPIWebsocketTransport,
 )
+from pipecat.utils.text.base_text_aggregator import TextType
 
-from turngap.agent.resampling import StreamResampler
 from turngap.backends import Floor
 from turngap.clocks import MonotonicClock
+from turngap.core.audio import Pcm
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
+from turngap.core.spoken import LETTER_MS, letters, words_heard
+
+# Crossings of zero on either side of the kernel's middle: 2 ms at 8 kHz, and the band that is lost
+# to the filter's slope begins at 3.1 kHz there, where a telephone's ends.
+CROSSINGS = 16
+# The kernel's window, and where its slope is half way, in parts of the lower rate: 60 dB are gone
+# at half of that rate.
+_KAISER_BETA = 5.65
+_CUTOFF = 0.444
+
+# What a client may name as its rate: any other could ask for a kernel of 100 MB.
+RATES = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
+
+
+@lru_cache(maxsize=32)
+def _kernels(in_rate: int, out_rate: int) -> NDArray[np.float32]:
+    """Return a kernel for each place that an output sample can have between two of the input.
+
+    The shape is (places, taps), with as many taps before the place as after it.
+    """
+    places = out_rate // math.gcd(in_rate, out_rate)
+    low = min(in_rate, out_rate) / in_rate
+    half = math.ceil(CROSSINGS / low)
+    at = np.arange(-half + 1, half + 1) - np.arange(places)[:, None] / places
+    inside = np.clip(1 - (at * low / CROSSINGS) ** 2, 0, None)
+    window = np.i0(_KAISER_BETA * np.sqrt(inside)) * (inside > 0)
+    kernels = np.sinc(2 * _CUTOFF * low * at) * window
+    return (kernels / kernels.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+class Resampling:
+    """One stream from one rate to another; output sample k is at the instant k / `out_rate`."""
+
+    def __init__(self, in_rate: int, out_rate: int) -> None:
+        common = math.gcd(in_rate, out_rate)
+        self.rates = in_rate, out_rate
+        self._up, self._down = out_rate // common, in_rate // common
+        self._kernels = _kernels(in_rate, out_rate)
+        self._half = self._kernels.shape[1] // 2
+        self._begin()
+
+    def _begin(self) -> None:
+        # Silence before the first sample. `_first` is the input's number of the first one held.
+        self._first = 1 - self._half
+        self._held = np.zeros(self._half - 1, np.float32)
+        self._next = 0
+
+    def add(self, pcm: Pcm) -> Pcm:
+        """Take the next samples, and return those at the other rate that are certain by now."""
+        self._held = np.concatenate((self._held, pcm.astype(np.float32)))
+        known = self._first + len(self._held) - self._half
+        return self._made(math.ceil(known * self._up / self._down))
+
+    def finish(self) -> Pcm:
+        """Return the rest of the stream, and begin another."""
+        ends = self._first + len(self._held)
+        self._held = np.concatenate((self._held, np.zeros(self._half, np.float32)))
+        rest = self._made(math.ceil(ends * self._up / self._down))
+        self._begin()
+        return rest
+
+    def _made(self, stop: int) -> Pcm:
+        at = np.arange(self._next, max(self._next, stop)) * self._down
+        self._next = max(self._next, stop)
+        before = at // self._up - self._half + 1 - self._first
+        taps = self._held[before[:, None] + np.arange(2 * self._half)]
+        made = np.einsum("kt,kt->k", taps, self._kernels[at % self._up])
+        done = self._next * self._down // self._up - self._half + 1 - self._first
+        if done > 0:
+            self._held, self._first = self._held[done:], self._first + done
+        return np.clip(np.rint(made), -32_768, 32_767).astype("<i2")
+
+
+class StreamResampler(BaseAudioResampler):
+    """A `Resampling` where pipecat wants one of its own; it begins anew when a rate changes."""
+
+    def __init__(self) -> None:
+        self._stream: Resampling | None = None
+
+    def add(self, pcm: Pcm, in_rate: int, out_rate: int) -> Pcm:
+        if in_rate == out_rate:
+            return pcm
+        if self._stream is None or self._stream.rates != (in_rate, out_rate):
+            self._stream = Resampling(in_rate, out_rate)
+        return self._stream.add(pcm)
+
+    async def resample(self, audio: bytes, in_rate: int, out_rate: int) -> bytes:
+        return self.add(np.frombuffer(audio, "<i2"), in_rate, out_rate).tobytes()
+
+    async def flush(self) -> bytes:
+        return b"" if self._stream is None else self._stream.finish().tobytes()
+
+    async def reset(self) -> None:
+        self._stream = None
 
 
 class PromptSender(BaseOutputTransport.MediaSender):
@@ -207,3 +312,118 @@ class YieldingTransport(FastAPIWebsocketTransport):
             ahead_ms=ahead_ms,
             clock=clock,
         )
+
+
+@dataclass
+class HeardTextFrame(TTSTextFrame, SystemFrame):
+    """The words of a broken-off clause that were heard.
+
+    A system frame, so that it comes to the conversation's memory before the interruption that
+    follows it.
+    """
+
+
+@dataclass(slots=True)
+class _Clause:
+    text: str
+    made_ms: float = 0.0
+    complete: bool = False
+    played_ms: float = 0.0
+    told: bool = False
+
+
+class Ledger:
+    """Knows which clause the audio belongs to that is made, and that is played. No I/O."""
+
+    def __init__(self) -> None:
+        self._clauses: dict[int, _Clause] = {}
+        self._making: _Clause | None = None
+        self._playing: _Clause | None = None
+        self._letter_ms = LETTER_MS
+
+    def announced(self, segment: int, text: str) -> None:
+        self._making = self._clauses[segment] = _Clause(text)
+
+    def made(self, ms: float) -> None:
+        if self._making is not None:
+            self._making.made_ms += ms
+
+    def finished(self, segment: int) -> None:
+        if clause := self._clauses.get(segment):
+            clause.complete = True
+            if clause.made_ms:
+                self._letter_ms = clause.made_ms / max(letters(clause.text), 1.0)
+
+    def begins(self, segment: int) -> None:
+        self._playing = self._clauses.get(segment)
+
+    def played(self, ms: float) -> None:
+        if self._playing is not None:
+            self._playing.played_ms += ms
+
+    def told(self, segment: int) -> None:
+        if clause := self._clauses.pop(segment, None):
+            clause.told = True
+
+    def broken_off(self) -> str:
+        """Stop. Returns what was heard of the clause that was being played."""
+        clause, self._playing, self._making = self._playing, None, None
+        self._clauses.clear()
+        if clause is None or clause.told:
+            return ""
+        whole_ms = clause.made_ms if clause.complete else self._letter_ms * letters(clause.text)
+        return words_heard(clause.text, clause.played_ms, max(whole_ms, clause.played_ms))
+
+
+def _ms(frame: OutputAudioRawFrame) -> float:
+    return frame.num_frames * 1000 / frame.sample_rate
+
+
+def _announced(frame: Frame) -> AggregatedTextFrame | None:
+    """Return the frame, if it announces a clause that is to be spoken."""
+    if isinstance(frame, AggregatedTextFrame) and not isinstance(frame, TTSTextFrame):
+        return frame if frame.will_be_spoken else None
+    return None
+
+
+class MadeCounter(FrameProcessor):
+    """Stands before the output and counts the audio made for each clause."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._ledger = ledger
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if direction == FrameDirection.DOWNSTREAM:
+            if (clause := _announced(frame)) is not None:
+                self._ledger.announced(clause.id, clause.text)
+            elif isinstance(frame, TTSAudioRawFrame):
+                self._ledger.made(_ms(frame))
+            elif isinstance(frame, TTSTextFrame) and frame.segment_id is not None:
+                self._ledger.finished(frame.segment_id)
+        await self.push_frame(frame, direction)
+
+
+class HeardKeeper(FrameProcessor):
+    """Stands after the output, where frames come as they are played, and adds what was heard.
+
+    It tells the conversation what was heard of a reply before the interruption gets there.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._ledger = ledger
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if direction == FrameDirection.DOWNSTREAM:
+            if (clause := _announced(frame)) is not None:
+                self._ledger.begins(clause.id)
+            elif isinstance(frame, OutputAudioRawFrame):
+                self._ledger.played(_ms(frame))
+            elif isinstance(frame, TTSTextFrame) and frame.segment_id is not None:
+                self._ledger.told(frame.segment_id)
+            elif isinstance(frame, InterruptionFrame) and (text := self._ledger.broken_off()):
+                await self.push_frame(HeardTextFrame(text, TextType.SENTENCE))
+        await self.push_frame(frame, direction)

@@ -38,7 +38,7 @@ from pipecat.services.llm_service import LLMService
 from pipecat.turns.speculation_gate import GatedFrame, SpeculationGate
 
 from turngap.clocks import others_first
-from turngap.marks.waste import GUESS
+from turngap.marks.turn import GUESS
 
 State = Literal["heard", "pending", "void"]
 

@@ -1,4 +1,4 @@
-"""Another LLM in the middle of a conversation, without a word more from the one before.
+"""The LLMs that an agent offers, and another one in the middle of a conversation.
 
 pipecat's own `ServiceSwitcher` lets a reply in flight from the old service through (pipecat #5337)
 and needs every service at the pipeline's start. Here the old one is interrupted and muted, and what
@@ -6,9 +6,11 @@ it has said so far is dropped on its way to the caller; a service is made when i
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
+from loguru import logger
 from pipecat.frames.frames import (
     BotStartedSpeakingFrame,
     BotStoppedSpeakingFrame,
@@ -21,21 +23,178 @@ from pipecat.frames.frames import (
     LLMContextFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
+    LLMMessagesAppendFrame,
     LLMTextFrame,
     MetricsFrame,
     StartFrame,
     TextFrame,
 )
 from pipecat.pipeline.pipeline import Pipeline, PipelineSink, PipelineSource
+from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
+from pipecat.processors.frameworks.rtvi import RTVIProcessor
 
-from turngap.agent.offers import Offers
-from turngap.agent.watchdogs import LLM, Late, Patience, ReplyWatch
-from turngap.backends import ConfiguredBackend
+from turngap.agent.access import TEXT_CHARS
+from turngap.agent.stack import require_tools
+from turngap.agent.watchdogs import LLM_PATIENCE, Late, Patience, ReplyWatch
+from turngap.backends import BackendChoice, BackendSettings, BackendSpec, ConfiguredBackend, specs
 from turngap.clocks import others_first
 from turngap.core.clock import Clock
-from turngap.core.untrusted import harmless
+from turngap.core.errors import AgentError, InputError, TurngapError
+from turngap.core.messages import LLM, SAY, refusal
+from turngap.core.spoken import OUT_OF_DOMAIN
+from turngap.core.untrusted import harmless, whole
 from turngap.thoughts import guard_thoughts
+
+State = Literal["ready", "unloaded", "loading", "failed"]
+
+
+class Offers:
+    """The LLMs that an agent offers, the stack's own first; what they load is shared by sessions.
+
+    Attributes:
+        answered: those that have answered a turn since the agent began.
+
+    Raises (when made):
+        InputError: two of one name.
+    """
+
+    def __init__(self, offers: Sequence[ConfiguredBackend], *, preload: bool = False) -> None:
+        self._offers = {offer.name: offer for offer in offers}
+        if len(self._offers) < len(offers):
+            names = ", ".join(offer.name for offer in offers)
+            raise InputError(
+                "offer.twice",
+                f"two offered LLMs have the same name: {names}",
+                hint="name one: --offer slow=sim,ttft_ms=400",
+            )
+        self.answered: set[str] = set()
+        self._preload = preload
+        self._locks = {offer.name: asyncio.Lock() for offer in offers}
+        self._why_failed: dict[str, str] = {}
+        self._loaded = {offer.name for offer in offers if offer.spec.prepare is None}
+
+    @property
+    def first(self) -> ConfiguredBackend:
+        return next(iter(self._offers.values()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._offers)
+
+    @property
+    def narrow(self) -> bool:
+        """Return whether one of them may know only the conversations of the library."""
+        return any(offer.spec.narrow is not None for offer in self._offers.values())
+
+    @property
+    def simulated(self) -> frozenset[str]:
+        """Those in which a script answers in place of a model."""
+        offers = self._offers.items()
+        return frozenset(name for name, o in offers if o.spec.scripted(o.settings))
+
+    def get(self, name: str) -> ConfiguredBackend:
+        """Return the LLM of that name.
+
+        Raises:
+            InputError: it is not offered.
+        """
+        if name not in self._offers:
+            raise InputError(
+                "llm.not_offered",
+                f"this agent does not offer the LLM {name!r}",
+                hint=f"offered: {', '.join(self._offers)}; `turngap serve --offer NAME` adds one",
+            )
+        return self._offers[name]
+
+    def prepare(self) -> None:
+        """Load the stack's own LLM, and those that were asked for by name. Slow."""
+        for offer in self._offers.values() if self._preload else (self.first,):
+            offer.prepare()
+            self._loaded.add(offer.name)
+
+    async def load(self, name: str) -> ConfiguredBackend:
+        """Load an LLM that no session has used yet, in a thread, while conversations go on.
+
+        Raises:
+            TurngapError: it cannot be loaded; asking again tries again.
+        """
+        offer = self.get(name)
+        async with self._locks[name]:
+            if name not in self._loaded:
+                try:
+                    await asyncio.to_thread(offer.prepare)
+                except Exception as e:
+                    self._why_failed[name] = str(e) or type(e).__name__
+                    raise
+                self._why_failed.pop(name, None)
+                self._loaded.add(name)
+        return offer
+
+    def state(self, name: str) -> State:
+        """Return the LLM's state: whether it could answer at once."""
+        if name in self._loaded:
+            return "ready"
+        if self._locks[name].locked():
+            return "loading"
+        return "failed" if name in self._why_failed else "unloaded"
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """Each LLM with its state, for whoever is to pick one."""
+        rows: list[dict[str, Any]] = []
+        simulated = self.simulated
+        for name in self._offers:
+            row: dict[str, Any] = {"name": name, "state": str(self.state(name))}
+            if name in simulated:
+                row["simulated"] = True
+            if name in self._why_failed and row["state"] == "failed":
+                row["why"] = self._why_failed[name]
+            rows.append(row)
+        return rows
+
+
+def offers_of(
+    own: tuple[BackendSpec, BackendSettings],
+    wanted: Sequence[str] | None,
+    library: Path | None,
+    *,
+    tools: bool = False,
+) -> Offers:
+    """Collect the stack's own LLM and the others that its callers may pick.
+
+    Args:
+        own: the stack's LLM and its settings.
+        wanted: `[LABEL=]BACKEND[,KEY=VALUE…]` each, loaded when the agent starts; None: every LLM
+            that this machine has and that needs no settings, loaded when it is first picked.
+        library: the scenarios that an engine may be made from.
+        tools: whether the conversation has tools, so that all have to call them.
+
+    Raises:
+        InputError: an unknown backend or setting, a name twice, or one that calls no tools.
+        AgentError: one that was asked for lacks something on this machine.
+    """
+    spec, settings = own
+    first = ConfiguredBackend(spec.name, spec, settings)
+    defaults = {} if library is None else {"library": library}
+    if wanted is not None:
+        asked_for = [BackendChoice.parse(text).configured("llm", defaults) for text in wanted]
+        for offer in asked_for if tools else ():
+            require_tools(offer.spec, offer.settings)
+        return Offers([first, *asked_for], preload=True)
+    others = (s for s in specs() if s.kind == "llm" and s.name != spec.name and not s.missing())
+    ready = [offer for s in others if (offer := _as_it_is(s, defaults)) is not None]
+    if tools:
+        ready = [offer for offer in ready if offer.spec.why_no_tools(offer.settings) is None]
+    return Offers([first, *ready])
+
+
+def _as_it_is(spec: BackendSpec, defaults: Mapping[str, Any]) -> ConfiguredBackend | None:
+    """Configure the backend with its default settings; None if it needs a setting."""
+    try:
+        return ConfiguredBackend(spec.name, spec, spec.settings(dict(defaults)))
+    except InputError:
+        return None
+
 
 # What a service says in a reply.
 _REPLY = (TextFrame, LLMFullResponseStartFrame, LLMFullResponseEndFrame)
@@ -77,7 +236,7 @@ class LlmSwitch(FrameProcessor):
         clock: Clock,
         made: Callable[[FrameProcessor], None] | None = None,
         *,
-        patience: Patience = LLM,
+        patience: Patience = LLM_PATIENCE,
         late: Late = lambda why: None,
         empty: Callable[[str], None] = lambda why: None,
     ) -> None:
@@ -238,3 +397,90 @@ class LlmSwitch(FrameProcessor):
             isinstance(frame, BotStoppedSpeakingFrame) and not self._responding
         ):
             self._requested = self._responding = False
+
+
+class Controls:
+    """Answers a caller's RTVI client messages, or refuses them with the reason.
+
+    What is typed and not known, by `knows`, is marked as speech is that a recogniser did not know.
+    """
+
+    def __init__(
+        self, switch: LlmSwitch, clock: Clock, knows: Callable[[str], bool] = lambda text: True
+    ) -> None:
+        self._knows = knows
+        self._switch = switch
+        self._clock = clock
+
+    def attach(self, worker: PipelineWorker) -> None:
+        asked: dict[str, Callable[[PipelineWorker, dict[str, Any]], Awaitable[None]]] = {
+            LLM: self._use,
+            SAY: self._say,
+        }
+
+        async def on_client_ready(rtvi: RTVIProcessor) -> None:
+            await self._tell(rtvi)
+
+        async def on_client_message(rtvi: RTVIProcessor, message: Any) -> None:
+            if answer := asked.get(message.type):
+                try:
+                    data = message.data if isinstance(message.data, dict) else {}
+                    await answer(worker, data)
+                except TurngapError as e:
+                    await rtvi.send_server_message(refusal(message.type, e))
+
+        worker.rtvi.add_event_handler("on_client_ready", on_client_ready)
+        worker.rtvi.add_event_handler("on_client_message", on_client_message)
+
+    async def _tell(
+        self, rtvi: RTVIProcessor, *, loading: str = "", switched: dict[str, Any] | None = None
+    ) -> None:
+        offered = self._switch.offers.as_json()
+        for row in offered:
+            if row["name"] == loading:
+                row["state"] = "loading"
+        message = {"turngap": "llm", "current": self._switch.current, "offered": offered}
+        await rtvi.send_server_message({**message, "switched": switched})
+
+    async def _use(self, worker: PipelineWorker, data: dict[str, Any]) -> None:
+        offers, before = self._switch.offers, self._switch.current
+        name = offers.get(str(data.get("use"))).name
+        if offers.state(name) != "ready":
+            await self._tell(worker.rtvi, loading=name)
+        try:
+            cancelled = await self._switch.use(name)
+        except Exception as e:
+            await self._tell(worker.rtvi)
+            raise _unusable(name, e) from e
+        switched = None
+        if cancelled is not None:
+            now_ns = self._clock.now_ns()
+            switched = {"from": before, "to": name, "at_ns": now_ns, "cancelled": cancelled}
+        await self._tell(worker.rtvi, switched=switched)
+
+    async def _say(self, worker: PipelineWorker, data: dict[str, Any]) -> None:
+        text = str(data.get("text") or "").strip()
+        if not text or len(text) > TEXT_CHARS:
+            raise InputError(
+                "say.length", f"{len(text)} characters of text, expected 1 to {TEXT_CHARS}"
+            )
+        turn = data.get("turn")
+        try:
+            turn = None if turn is None else whole(turn)
+        except ValueError as e:
+            raise InputError("say.turn", f"the turn of a typed text: {e}") from e
+        content = text if self._knows(text) else f"{OUT_OF_DOMAIN} {text}"
+        messages: list[Any] = [{"role": "user", "content": content}]
+        await worker.rtvi.interrupt_bot()
+        # The interruption commits what was spoken so far to the context, before the text.
+        await worker.flush_pipeline()
+        await worker.rtvi.push_frame(LLMMessagesAppendFrame(messages, run_llm=True))
+        await worker.rtvi.send_server_message({"turngap": "said", "turn": turn})
+
+
+def _unusable(name: str, error: Exception) -> TurngapError:
+    if isinstance(error, TurngapError):
+        return error
+    logger.opt(exception=error).warning(f"the LLM {name} cannot be used")
+    why = str(error) or type(error).__name__
+    return AgentError("llm.failed", f"the LLM {name!r} cannot be used: {why}")

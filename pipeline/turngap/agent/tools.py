@@ -1,7 +1,7 @@
-"""Tools that the agent's LLM may call. pipecat runs them for real, in the agent's process.
+"""Answers that are not the LLM's own: from tools, and to what lies outside a closed domain.
 
-A clock, a weather line, a shop's orders and a calendar: small enough to know by heart, so that
-whoever tests an agent knows the right answer.
+pipecat runs the tools for real, in the agent's process: a clock, a weather line, a shop's orders
+and a calendar, small enough to know by heart, so that a tester knows the right answer.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,10 +11,23 @@ from typing import Annotated, Any, Literal
 
 from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
 from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
+from pipecat.frames.frames import (
+    EagerEndOfTurnCancelFrame,
+    Frame,
+    LLMContextFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+)
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from turngap.agent.stack import ToolName
+from turngap.backends import COUNTS
 from turngap.core.clock import Clock, ms_to_ns
+from turngap.core.spoken import OUT_OF_DOMAIN, OUTSIDE
+from turngap.scenario.domain import Domain
 
 # Follows the system prompt of an agent with tools, as what a prompt says about the day is outdated.
 PROMPT = (
@@ -150,3 +163,64 @@ def _schema(tool: Tool, clock: Clock, delay_ms: float) -> FunctionSchema:
         required=schema.get("required", []),
         handler=handle,
     )
+
+
+class DomainAnswer(FrameProcessor):
+    """Stands before the LLM and says what can be asked for, if a turn is outside of the domain.
+
+    Such a turn holds `OUT_OF_DOMAIN`, or, while `checks` says so, a text that is near nothing that
+    the domain knows.
+
+    The LLM is neither asked nor told of it later, as it could make nothing of such a turn. An
+    answer that was asked for before the turn was over is refused, as an LLM refuses one for which
+    it would call a tool, so that it is asked for again when the turn is over.
+
+    It has no queue, so that it adds no wait to a turn that it lets pass.
+    """
+
+    def __init__(self, domain: Domain, checks: Callable[[], bool] = lambda: False) -> None:
+        super().__init__(enable_direct_mode=True)
+        self._checks = checks
+        self._domain = domain
+        self._times = 0  # in a row
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if not isinstance(frame, LLMContextFrame) or direction != FrameDirection.DOWNSTREAM:
+            await self.push_frame(frame, direction)
+        elif not self._is_outside(frame.context.messages[-1]):
+            if not frame.speculation:
+                self._times = 0
+            forget_outside(frame.context, self._is_outside)
+            await self.push_frame(frame, direction)
+        elif frame.speculation:
+            await self.broadcast_frame(EagerEndOfTurnCancelFrame)
+        else:
+            text = LLMTextFrame(self._domain.offer(self._times))
+            text.metadata[COUNTS] = {OUTSIDE: 1}
+            self._times += 1
+            for part in (LLMFullResponseStartFrame(), text, LLMFullResponseEndFrame()):
+                await self.push_frame(part)
+
+    def _is_outside(self, message: Any) -> bool:
+        if not _is_turn(message):
+            return False
+        text = str(message.get("content", ""))
+        return OUT_OF_DOMAIN in text or (self._checks() and not self._domain.knows(text))
+
+
+def forget_outside(context: LLMContext, is_outside: Callable[[Any], bool]) -> None:
+    """Remove the turns that are outside of the domain, and what the agent answered to them."""
+    kept: list[Any] = []
+    forgets = False
+    for message in context.messages:
+        if _is_turn(message):
+            forgets = is_outside(message)
+        if not forgets:
+            kept.append(message)
+    if len(kept) < len(context.messages):
+        context.set_messages(kept)
+
+
+def _is_turn(message: Any) -> bool:
+    return isinstance(message, dict) and message.get("role") == "user"

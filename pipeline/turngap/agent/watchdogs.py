@@ -69,7 +69,7 @@ class Patience:
         return self.late_next_ms if begun else self.late_first_ms
 
 
-LLM = Patience(FIRST_TOKEN_MS, STALL_MS)
+LLM_PATIENCE = Patience(FIRST_TOKEN_MS, STALL_MS)
 # A sentence of a neural voice took 6 s at most, on a busy machine without a GPU.
 VOICE = Patience(first_ms=8000.0, next_ms=4000.0)
 
@@ -102,7 +102,7 @@ class ReplyWatch:
         clock: Clock,
         give_up: Callable[[str], Awaitable[None]],
         *,
-        patience: Patience = LLM,
+        patience: Patience = LLM_PATIENCE,
         late: Late = lambda why: None,
         empty: Callable[[str], None] = lambda why: None,
     ) -> None:

@@ -5,20 +5,30 @@ through the entry-point group `turngap.backends`, each entry naming an iterable 
 anybody's package plugs in as ours does.
 """
 
-from turngap.backends.choice import MAX_VALUE, BackendChoice, ConfiguredBackend, value_of
+from turngap.backends.choice import (
+    GROUP,
+    MAX_VALUE,
+    BackendChoice,
+    ConfiguredBackend,
+    find,
+    specs,
+    value_of,
+)
 from turngap.backends.needs import AGENT, Need, install, not_installed, remedies
-from turngap.backends.published import WeightFile, Weights
-from turngap.backends.registry import GROUP, find, specs
 from turngap.backends.spec import (
     COUNTS,
     KINDS,
     BackendSettings,
     BackendSpec,
+    Decision,
+    Floor,
     Kind,
     Price,
+    TurnTaking,
+    WeightFile,
+    Weights,
     require,
 )
-from turngap.backends.turn_taking import Decision, Floor, TurnTaking
 
 __all__ = [
     "AGENT",

@@ -1,16 +1,52 @@
-"""A backend as somebody asks for it in a line, and with the settings that this gives it."""
+"""Engines found by the entry points of the installed packages, and chosen in a line of text."""
 
 import re
+import shlex
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Any
 
-from turngap.backends.registry import find
-from turngap.backends.spec import BackendSettings, BackendSpec, Kind
-from turngap.core.errors import InputError
+from turngap.backends.spec import KINDS, BackendSettings, BackendSpec, Kind
+from turngap.core.errors import InputError, known_names
 from turngap.core.untrusted import shown
 from turngap.store.files import parse_toml
+
+GROUP = "turngap.backends"
+
+
+@cache
+def specs() -> tuple[BackendSpec, ...]:
+    """Load every registered backend, in the order of `KINDS` and then by name."""
+    found: list[BackendSpec] = []
+    for entry in entry_points(group=GROUP):
+        provided: Iterable[BackendSpec] = entry.load()
+        found.extend(provided)
+    return tuple(sorted(found, key=lambda s: (KINDS.index(s.kind), s.name)))
+
+
+def find(kind: Kind, name: str) -> BackendSpec:
+    """Find the backend of that kind and name.
+
+    Raises:
+        InputError: there is none; the message names those there are.
+    """
+    for spec in specs():
+        if spec.kind == kind and name == spec.name:
+            return spec
+    known = known_names(name, [spec.name for spec in specs() if spec.kind == kind])
+    engine, *settings = name.split(",")
+    if settings:
+        flags = "".join(f" --set {shlex.quote(f'{kind}.{setting}')}" for setting in settings)
+        known = f"its settings are flags of their own: --set {kind}={engine}{flags}; {known}"
+    raise InputError(
+        "backend.unknown",
+        f"no {kind} backend named {name!r}",
+        hint=f"{known}. `turngap backends` shows what each needs",
+    )
+
 
 # What `--set` gives in a word; Linux allows an argument of twice as much.
 MAX_VALUE = 2**16

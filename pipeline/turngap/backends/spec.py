@@ -1,21 +1,133 @@
-"""What an engine must say of itself to be swappable: its specification and its settings."""
+"""What an engine declares to be swappable: its specification, settings, weights and turn-taking."""
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from turngap.backends.needs import AGENT, Need, remedies
-from turngap.backends.published import Weights
 from turngap.core.clock import LONGEST_MS, Clock
 from turngap.core.errors import AgentError, InputError
 from turngap.core.problems import in_a_line
 
 if TYPE_CHECKING:
+    from pipecat.audio.vad.vad_analyzer import VADAnalyzer
+    from pipecat.processors.frame_processor import FrameProcessor
+    from pipecat.turns.user_turn_strategies import UserTurnStrategies
+
     from turngap.core.audio import Pcm
     from turngap.core.results import HeldOutRecord
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFile:
+    """One file of published weights.
+
+    Attributes:
+        path: its path in the repository, with `/`.
+        size: bytes; None where that is not known beforehand.
+        sha256: its pinned digest; None where none is known, so that the hub's own word is checked.
+    """
+
+    path: str
+    size: int | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Published weights in a repository of a hub, as an engine with certain settings loads them.
+
+    Attributes:
+        name: what people are shown, as `whisper base.en`.
+        repository: its id on the hub.
+        revision: a commit, or a branch where nothing is pinned.
+        files: what is loaded; empty where only the hub knows, which then lists it.
+        licence: the licence of the weights; empty where it is not known.
+        patterns: shell patterns of the files wanted of the hub's list, where `files` is empty.
+        pins: the file that replaces the pins that turngap ships, where one does.
+        fetched_as: what `turngap fetch` takes for them, as `whisper,model=base.en`.
+    """
+
+    name: str
+    repository: str
+    revision: str
+    files: tuple[WeightFile, ...] = ()
+    licence: str = ""
+    patterns: tuple[str, ...] = ()
+    pins: str = ""
+    fetched_as: str = ""
+
+
+class Floor:
+    """Permission for the agent to be heard: the output waits for it.
+
+    What is withheld is not lost: given back, the agent speaks on where it fell silent.
+    """
+
+    def __init__(self) -> None:
+        self._given = asyncio.Event()
+        self._given.set()
+
+    @property
+    def withheld(self) -> bool:
+        """Return whether the agent has to be silent."""
+        return not self._given.is_set()
+
+    def withhold(self) -> None:
+        """Make the agent fall silent where it is."""
+        self._given.clear()
+
+    def give(self) -> None:
+        """Let the agent speak on."""
+        self._given.set()
+
+    async def wait(self) -> None:
+        """Return once the agent may speak."""
+        await self._given.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The reason why a turn was taken for over.
+
+    Attributes:
+        at_ns: when that was decided, on the clock that the engine was created with.
+        hold_ms: how long the person had been silent, from the last audible sample.
+        why: what the hold was chosen for, in the engine's words.
+    """
+
+    at_ns: int
+    hold_ms: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTaking:
+    """An engine of the kind `turn`: it says when the user is speaking, and when the turn is over.
+
+    Attributes:
+        vad: pipecat's; None where `ears` stand in its place.
+        hold_ms: how long the turn's end is held after the VAD's stop before it is decided.
+        ears: a processor that hears the caller in place of a VAD and pushes pipecat's VAD frames.
+        speculates: whether the strategies ask for answers before the turn is over; the pipeline
+            then keeps them from being heard.
+        floor: withholds the agent's voice while it is made out what the person wants.
+        decisions: why each turn was taken for over, oldest first; whoever reads one removes it.
+    """
+
+    vad: "VADAnalyzer | None"
+    strategies: "UserTurnStrategies"
+    hold_ms: float
+    ears: "FrameProcessor | None" = None
+    speculates: bool = False
+    floor: Floor = field(default_factory=Floor)
+    decisions: deque[Decision] = field(default_factory=deque[Decision])
+
 
 Kind = Literal["stt", "llm", "tts", "turn"]
 KINDS: tuple[Kind, ...] = ("turn", "stt", "llm", "tts")

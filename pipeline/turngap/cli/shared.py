@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from turngap.telemetry.telemetry import Telemetry
+    from turngap.telemetry import Telemetry
 
 # What stands for a glyph that an encoding lacks: as wide, and another one for each stage of a turn.
 # Where there is none, it is a `?`.
@@ -78,7 +78,7 @@ def telemetry_of(ctx: typer.Context, otlp: str | None) -> "Telemetry":
     Raises:
         InputError: the URL is not one of a collector.
     """
-    from turngap.telemetry.telemetry import telemetry_to
+    from turngap.telemetry import telemetry_to
 
     telemetry = telemetry_to(otlp)
 

@@ -22,7 +22,7 @@ from turngap.load.plan import LoadPlan
 from turngap.load.record import LoadTurn, StepFigures
 from turngap.load.schedule import Call, Step, Window, shares
 from turngap.play.target import Target
-from turngap.telemetry.telemetry import Recorder, Telemetry
+from turngap.telemetry import Recorder, Telemetry
 from turngap.workers.pool import Executor, Lost, Told
 
 # So many took 0.40 of a core, were 0.7 ms late (p99) and heard gaps to 0.27 (p50) and 0.81 ms (p99,

@@ -32,6 +32,7 @@ from pipecat.frames.frames import (
     LLMThoughtTextFrame,
     MetricsFrame,
     OutputAudioRawFrame,
+    SystemFrame,
     TranscriptionFrame,
     TTSAudioRawFrame,
     TTSStartedFrame,
@@ -44,29 +45,130 @@ from pipecat.metrics.metrics import LLMTokenUsage, LLMUsageMetricsData
 from pipecat.observers.base_observer import BaseObserver, FramePushed
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_response_universal import LLMUserAggregator
+from pipecat.processors.audio.vad_processor import VADProcessor
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.processors.frameworks.rtvi import RTVIProcessor
 from pipecat.services.llm_service import LLMService
 from pipecat.services.stt_service import STTService
 from pipecat.services.tts_service import TTSService
 from pipecat.transports.base_output import BaseOutputTransport
+from pipecat.utils.errors import ErrorCategory
 
 from turngap.backends import COUNTS, Decision, Kind
 from turngap.core.clock import ns_to_ms
 from turngap.core.counts import AGENT_GAP, USER_BOT_LATENCY
 from turngap.core.messages import PING
 from turngap.core.tokens import CACHE_READ, CACHE_READ_NET, CACHE_WRITTEN, COLD
-from turngap.marks.failures import failure_of, kind_of
 from turngap.marks.recorder import MarksRecorder
-from turngap.marks.turn import AgentTurn
-from turngap.marks.versions import (
-    EagerEndOfTurnCancelFrame,
-    FirstPushes,
-    is_guess,
-    on_user_bot_latency,
-    tool_error,
-)
-from turngap.marks.waste import GUESS, Waste, costs
+from turngap.marks.turn import GUESS, AgentTurn, Waste, costs
+
+try:
+    from pipecat.frames.frames import (
+        EagerEndOfTurnCancelFrame,  # pyright: ignore[reportAssignmentType]
+    )
+except ImportError:  # 1.8 makes no guesses, so it withdraws none
+
+    class EagerEndOfTurnCancelFrame(SystemFrame):
+        """Stands for a frame that this version never pushes."""
+
+
+# A frame passes all processors of a pipeline within far fewer frames than this.
+_REMEMBERED = 10_000
+
+
+class FirstPushes:
+    """Tells the first push of each frame from its later ones, which pipecat does from 1.14 on."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, None] = {}
+
+    def is_first(self, data: FramePushed) -> bool:
+        told: bool | None = getattr(data, "first_push", None)
+        return self._is_new(data.frame) if told is None else told
+
+    def _is_new(self, frame: Frame) -> bool:
+        if frame.id in self._seen:
+            return False
+        self._seen[frame.id] = None
+        if len(self._seen) > _REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        return True
+
+
+def is_guess(frame: LLMContextFrame) -> bool:
+    """Return whether it asks for an answer before the turn is over; none did before 1.9."""
+    return bool(getattr(frame, "speculation", False))
+
+
+def tool_error(frame: FunctionCallResultFrame) -> str | None:
+    """Return why a tool failed; before 1.9 no frame says so."""
+    return getattr(frame, "error", None)
+
+
+def on_user_bot_latency(worker: Any, told: Callable[[float], None]) -> None:
+    """Tell pipecat's own measurement of each reply, in ms, where the bot is traced.
+
+    It is the figure that its traces hold as `turn.user_bot_latency_seconds`. Nothing is measured
+    for it: without `enable_tracing`, or in a version that keeps it elsewhere, nothing is told.
+    """
+    observer = getattr(worker, "_user_bot_latency_observer", None)
+    if observer is None:
+        return
+
+    async def on_latency_measured(_: Any, seconds: float) -> None:
+        told(seconds * 1000)
+
+    observer.add_event_handler("on_latency_measured", on_latency_measured)
+
+
+# The longest error text that is kept: a server may answer with a page.
+_MOST = 300
+
+_REMEDIES: dict[ErrorCategory, str] = {
+    ErrorCategory.AUTHENTICATION: "put the right key in its environment variable "
+    "(turngap backends names it)",
+    ErrorCategory.AUTHORIZATION: "its key may not use this model: choose another, or another key",
+    ErrorCategory.INVALID_REQUEST: "correct the model's name and the settings",
+    ErrorCategory.RATE_LIMIT: "too many requests in a short time: wait, or ask for a higher limit",
+    ErrorCategory.QUOTA: "its account has nothing left to spend",
+    ErrorCategory.CONNECTIVITY: "see that its server runs, and what the server's log says",
+    ErrorCategory.SERVER: "the server's log says why",
+}
+
+
+def failure_of(frame: ErrorFrame, engine: FrameProcessor) -> str | None:
+    """Return the error that `engine` pushed, or None if the engine itself is well.
+
+    A tool that fails is the application's problem: the model is told, and answers.
+    """
+    category = frame.category or ErrorCategory.UNKNOWN
+    if category is ErrorCategory.APPLICATION:
+        return None
+    said = " ".join(f"{frame.error}{_cause(frame)}".split())
+    said = said if len(said) <= _MOST else said[:_MOST] + "…"
+    remedy = _REMEDIES.get(category)
+    name = f"{kind_of(engine)}: {engine.name.partition('#')[0]}"
+    return f"{name}: {said} ({remedy})" if remedy else f"{name}: {said}"
+
+
+def kind_of(engine: FrameProcessor) -> Kind | None:
+    """Return what an engine is of; None for any other processor."""
+    kinds: tuple[tuple[Kind, tuple[type[FrameProcessor], ...]], ...] = (
+        ("llm", (LLMService,)),
+        ("tts", (TTSService,)),
+        ("stt", (STTService,)),
+        # The aggregator has the turn-taking's strategies.
+        ("turn", (LLMUserAggregator, VADProcessor)),
+    )
+    return next((kind for kind, types in kinds if isinstance(engine, types)), None)
+
+
+def _cause(frame: ErrorFrame) -> str:
+    """Return the underlying reason, as a client's own words are often just "Connection error."."""
+    cause = frame.exception.__cause__ if frame.exception else None
+    said = str(cause) if cause else ""
+    return f" {said}" if said and said not in frame.error else ""
+
 
 # Services that do not count what they cache among the prompt's tokens.
 NET_OF_CACHE = ("pipecat.services.anthropic", "pipecat.services.aws")

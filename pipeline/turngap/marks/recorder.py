@@ -9,8 +9,7 @@ from turngap.core.audio import Pcm
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.counts import add_counts
 from turngap.core.events import ToolCall
-from turngap.marks.turn import AgentTurn
-from turngap.marks.waste import costs
+from turngap.marks.turn import AgentTurn, costs
 
 # A turn decision that follows the final transcript this closely was waiting for it.
 SAME_STEP_MS = 10.0

@@ -17,7 +17,7 @@ from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import LoadedScenario, chosen
 from turngap.scenario.model import AFTER_REPLY_MS, When
 from turngap.store.runs import Run
-from turngap.telemetry.telemetry import OFF, Telemetry
+from turngap.telemetry import OFF, Telemetry
 
 # Samples of a voice-activity window at 16 kHz: the grid that phases are positions on.
 VAD_WINDOW = 512

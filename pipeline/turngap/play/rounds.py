@@ -15,7 +15,7 @@ from turngap.play.plan import SILENT, PlayPlan, Progress, ReplayPlan
 from turngap.play.run import RunInProgress, all_kept
 from turngap.play.target import Target
 from turngap.store.runs import Run
-from turngap.telemetry.telemetry import OFF, Telemetry
+from turngap.telemetry import OFF, Telemetry
 from turngap.testing.dialects import HALVES
 
 

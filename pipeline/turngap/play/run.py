@@ -41,7 +41,7 @@ from turngap.store.folders import INTERRUPTED, utc_now
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run, rewritten
 from turngap.store.writer import RunWriter
-from turngap.telemetry.telemetry import Recorder
+from turngap.telemetry import Recorder
 
 LATE_GREETING = (
     "the agent first spoke before the person had ended: if that was a greeting, wait for it longer "

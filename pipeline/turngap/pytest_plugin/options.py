@@ -88,7 +88,7 @@ def _starved_ms(config: pytest.Config) -> float | None:
 
 def _collector(config: pytest.Config) -> str | None:
     if url := _either(config, "otlp"):
-        from turngap.telemetry.telemetry import require_http
+        from turngap.telemetry import require_http
 
         try:
             require_http(url)

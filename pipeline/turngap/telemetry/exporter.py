@@ -26,7 +26,7 @@ from turngap import __version__
 from turngap.core.budget import GAP_BUCKETS_S
 from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import MOST_SENTENCE, printable
-from turngap.telemetry.telemetry import Destination
+from turngap.telemetry import Destination
 
 # A delivery takes no longer, with its repetitions, unless the environment says otherwise. The SDK's
 # 10 s would keep the next conversation waiting for a collector that is down.

@@ -35,8 +35,8 @@ from turngap.core.stats import (
     proportion,
     proportion_of,
 )
+from turngap.turns.figures import Reading as CurveReading
 from turngap.turns.figures import silence_curve
-from turngap.turns.record import Reading as CurveReading
 
 Floats = NDArray[np.float64]
 QUANTILES = {"p50": 0.5, "p95": 0.95}

@@ -12,7 +12,7 @@ import asyncio
 from contextlib import aclosing
 from statistics import fmean, median
 
-from turngap.compare.chain import success
+from turngap.compare.side_by_side import success
 from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.clock import NS_PER_S
 from turngap_services.llm.sim import PROFILES, Profile, server_of

@@ -12,8 +12,8 @@ from made_records import MARKS_MS, make_turn
 
 from turngap.check import play as checking
 from turngap.check.files import check_text, read_check, write_reports
-from turngap.check.findings import budgets_of, noise_of
 from turngap.check.plan import CONVERSATIONS, CheckPlan
+from turngap.check.play import budgets_of, noise_of
 from turngap.check.words import to_decide
 from turngap.core.results import PacingRecord, Turn
 from turngap.play.calibrate import Calibration

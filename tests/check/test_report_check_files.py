@@ -23,8 +23,7 @@ from made_checks import (
 )
 from made_records import make_run, make_turn, scaled
 
-from turngap.check.files import check_text, read_check, write_reports
-from turngap.check.junit import junit
+from turngap.check.files import check_text, junit, read_check, write_reports
 from turngap.check.record import CHECK_FILE, CheckRecord
 from turngap.check.report import check_report
 from turngap.core.errors import InputError

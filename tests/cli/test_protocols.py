@@ -4,7 +4,7 @@ import pytest
 from commandline import turngap_here
 
 from turngap.caller.dialects.registry import dialects
-from turngap.report.calibration import calibrations_block
+from turngap.report.run import calibrations_block
 
 Capture = pytest.CaptureFixture[str]
 

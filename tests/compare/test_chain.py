@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngap.compare.chain import (
+from turngap.compare.side_by_side import (
     LogRatio,
     TurnFigures,
     crossing,

@@ -7,10 +7,10 @@ from html_page import Page
 from made_records import make_comparison, make_turn
 from rich.console import Console
 
-from turngap.compare.advice import answer
 from turngap.compare.figures import Side
 from turngap.compare.record import ComparisonRecord
 from turngap.compare.report import comparison_block, comparison_report
+from turngap.compare.words import answer
 from turngap.core.results import AnswerRecord, Turn
 from turngap.report import page as pages
 

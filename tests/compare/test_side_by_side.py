@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngap.compare.chain import LogRatio
 from turngap.compare.side_by_side import (
+    LogRatio,
     Pairs,
     difference,
     inverse,

@@ -19,12 +19,13 @@ from turngap.store.provenance import this_machine
 from turngap.turns.figures import (
     GAP_MS,
     SHARE,
+    TURNS_FILE,
+    TurnsRecord,
     measured_curve,
     point_figures,
     silence_curve,
     waiting_curve,
 )
-from turngap.turns.record import TURNS_FILE, TurnsRecord
 
 SIMULATED = (
     *("simulate", "--calls", "5,50", "--set", "turn.before_ms=250", "--set", "turn.after_ms=50"),

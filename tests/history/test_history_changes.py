@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turngap.core.paired import CENSORED_MS
-from turngap.history.changes import (
+from turngap.history.trend import (
     IN_PAIRS,
     LEAST,
     LEAST_BESIDE,

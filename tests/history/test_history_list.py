@@ -11,7 +11,7 @@ from history_runs import stored
 from made_records import make_turn
 
 from turngap.core.errors import InputError
-from turngap.history.entry import Entry
+from turngap.history.kinds import Entry
 from turngap.history.listing import COLUMNS, entries_table, list_block, list_json
 from turngap.history.reading import chosen, entries
 from turngap.store.tables import csv_text

@@ -9,7 +9,7 @@ import pytest
 from commandline import turngap_here
 from history_runs import stored
 
-from turngap.history.entry import Entry
+from turngap.history.kinds import Entry
 from turngap.history.reading import entries
 from turngap.history.trend import latest_two, trend_lines, trends
 from turngap.play.target import AgentChoice

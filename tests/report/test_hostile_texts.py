@@ -9,7 +9,7 @@ from made_checks import make_check
 from made_records import make_comparison, make_run, make_turn
 from rich.text import Text
 
-from turngap.check.junit import junit
+from turngap.check.files import junit
 from turngap.check.report import check_block, check_svg
 from turngap.cli.shared import print_json, print_text, say, show_failure
 from turngap.compare.figures import Side

@@ -5,7 +5,7 @@ from made_records import every_outcome, make_run, make_turn
 
 from turngap.core.clusters import NO_INTERVAL
 from turngap.core.summary import summarise
-from turngap.report.json import run_json
+from turngap.report.run import run_json
 
 
 def document(run):

@@ -19,7 +19,7 @@ from turngap.core.columns import TURN_COLUMNS, Column
 from turngap.core.errors import InputError
 from turngap.core.results import AnswerRecord, JudgeRecord, Turn
 from turngap.core.stages import STAGES
-from turngap.report.json import run_json
+from turngap.report.run import run_json
 from turngap.store.runs import Run
 from turngap.store.tables import (
     COLUMNS,

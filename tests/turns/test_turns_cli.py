@@ -9,7 +9,7 @@ from commandline import Finished, turngap_here
 from virtual_agents import VirtualAgents
 
 from turngap.testing.agent import Reply, Script
-from turngap.turns.record import TurnsRecord
+from turngap.turns.figures import TurnsRecord
 
 Capsys = pytest.CaptureFixture[str]
 

@@ -13,13 +13,13 @@ from made_records import make_turn
 
 from turngap.core.results import PauseRecord, Turn
 from turngap.turns.figures import (
+    CurveRecord,
     measured_curve,
     outlasted_ms,
     point_figures,
     silence_curve,
     waiting_curve,
 )
-from turngap.turns.record import CurveRecord
 
 SPEECH_MS = 4000.0
 

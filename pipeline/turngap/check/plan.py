@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from turngap.caller.dialects.registry import dialect_of_host
 from turngap.caller.starting import place_of
-from turngap.check.failures import ALPHA, conversations_needed
+from turngap.check.verdict import ALPHA, conversations_needed
 from turngap.core.budget import (
     CALIBRATION_TURNS,
     MAX_STARVED_MS,

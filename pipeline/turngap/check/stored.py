@@ -8,7 +8,7 @@ from typing import Any
 from turngap.check import baseline as baselines
 from turngap.check import words
 from turngap.check.baseline import lines_differ
-from turngap.check.findings import judged, noise_of, side_of, too_starved, verdict_of
+from turngap.check.play import judged, noise_of, side_of, too_starved, verdict_of
 from turngap.check.record import CheckRecord
 from turngap.check.report import check_report
 from turngap.check.verdict import Judgement, judge

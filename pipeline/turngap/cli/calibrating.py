@@ -46,7 +46,7 @@ def calibrate(
         _play_agents(json_=json_)
         return
     from turngap.play.calibrate import loopback_dialects
-    from turngap.report.calibration import calibration_block, calibrations_block
+    from turngap.report.run import calibration_block, calibrations_block
 
     names = loopback_dialects() if dialect == "all" else [dialect]
     found = _calibrated(names, turns, seed)

@@ -93,8 +93,7 @@ def replay(
     from turngap.play.plan import ReplayPlan
     from turngap.play.resume import command_to_resume
     from turngap.play.target import AgentChoice
-    from turngap.report.json import run_json
-    from turngap.report.run import summary_block, write_html
+    from turngap.report.run import run_json, summary_block, write_html
 
     telemetry = telemetry_of(ctx, otlp)
     if resume is not None:

@@ -13,7 +13,7 @@ from turngap.cli.shared import print_block, print_json, say
 from turngap.core.errors import InputError
 
 if TYPE_CHECKING:
-    from turngap.history.entry import Entry
+    from turngap.history.kinds import Entry
 
 # A list of fewer folders is there before a progress bar is.
 _LONG = 100

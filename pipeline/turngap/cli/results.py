@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from turngap.fleet.record import SimulationRecord
     from turngap.load.record import LoadRecord
     from turngap.store.runs import Run
-    from turngap.turns.record import TurnsRecord
+    from turngap.turns.figures import TurnsRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,7 @@ def show(stored: Stored, *, json_: bool) -> None:
 def stored_run(run: "Run", *, verbose: bool = False) -> Stored:
     """Present a run, turn by turn."""
     from turngap.report.console import run_blocks, run_svg
-    from turngap.report.json import run_json
-    from turngap.report.run import write_html
+    from turngap.report.run import run_json, write_html
 
     return Stored(
         document=lambda: run_json(run),
@@ -151,8 +150,7 @@ def stored_check(
     folder: Path, record: "CheckRecord", candidate: "Run", reference: "Run | None"
 ) -> Stored:
     """Present a check in its folder."""
-    from turngap.check.files import PAGE_FILE, check_json, check_text, write_reports
-    from turngap.check.junit import junit
+    from turngap.check.files import PAGE_FILE, check_json, check_text, junit, write_reports
     from turngap.check.report import check_block, check_svg
 
     def write_html() -> Path:

@@ -5,9 +5,9 @@ import string
 from collections.abc import Callable, Sequence
 
 from turngap.compare import words
-from turngap.compare.chain import LONGEST, expected_ms, expected_usd
 from turngap.compare.figures import chain_figures
 from turngap.compare.record import BackendRecord, ComparisonRecord
+from turngap.compare.side_by_side import LONGEST, expected_ms, expected_usd
 from turngap.report.charts import (
     DASHES,
     Bar,

@@ -8,14 +8,6 @@ from itertools import combinations
 from statistics import fmean
 from typing import Any, Literal
 
-from turngap.compare.chain import (
-    LogRatio,
-    TurnFigures,
-    crossing,
-    expected_ms,
-    expected_usd,
-    success,
-)
 from turngap.compare.record import (
     INCONCLUSIVE,
     BackendRecord,
@@ -29,8 +21,13 @@ from turngap.compare.side_by_side import (
     DUE,
     RIGHT,
     Doubt,
+    LogRatio,
     Pairs,
+    TurnFigures,
+    crossing,
     difference,
+    expected_ms,
+    expected_usd,
     hull,
     inverse,
     mean_ratio,
@@ -38,6 +35,7 @@ from turngap.compare.side_by_side import (
     ratio_hull,
     right_ratio,
     starvation_between,
+    success,
     taken,
     told_apart,
 )

@@ -118,7 +118,7 @@ class PairRecord(Stored):
 
 
 class CrossingRecord(Stored):
-    """The shortest task at which `follower` costs less than `leader`, as `compare.chain.Crossing`.
+    """The shortest task at which `follower` costs less than `leader`, as `side_by_side.Crossing`.
 
     `n`: the takes that were judged with both. `why_none`: why neither overtakes the other at all.
     """

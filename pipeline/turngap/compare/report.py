@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
-from turngap.compare import advice, charts, words
+from turngap.compare import charts, words
 from turngap.compare.record import COMPARISON_FILE, INCONCLUSIVE, ComparisonRecord
 from turngap.core.budget import STARVED_MS
 from turngap.report import page, terminal
@@ -187,7 +187,7 @@ def _answer(record: ComparisonRecord) -> list[Item]:
     return [
         Lines(
             [
-                Line("answer", advice.answer(record), "strong"),
+                Line("answer", words.answer(record), "strong"),
                 Line("compared", words.basis(record)),
             ]
         )

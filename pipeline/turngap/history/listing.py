@@ -12,7 +12,7 @@ from rich.text import Text
 
 from turngap.core.columns import Column, row_of
 from turngap.core.untrusted import printable
-from turngap.history.entry import Entry, Kind
+from turngap.history.kinds import Entry, Kind
 from turngap.report import sections, terminal, words
 from turngap.report.looks import Style
 from turngap.report.sections import Cell

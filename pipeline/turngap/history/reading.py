@@ -12,8 +12,7 @@ from typing import Literal
 from turngap.core.errors import InputError
 from turngap.core.instants import instant
 from turngap.core.untrusted import harmless, printable
-from turngap.history.entry import Entry, Kind
-from turngap.history.kinds import FILES, read_entry
+from turngap.history.kinds import FILES, Entry, Kind, read_entry
 from turngap.store.documents import DEFAULT_ROOT
 from turngap.store.folders import RUN_FILE
 

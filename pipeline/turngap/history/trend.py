@@ -1,19 +1,278 @@
 """The trend: where an agent became slower or quicker, from run to run."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from turngap.core.distributions import normal_quantile
 from turngap.core.errors import InputError
-from turngap.core.paired import CENSORED_MS, TOLERANCE_MS
+from turngap.core.paired import CENSORED_MS, TOLERANCE_MS, shift
 from turngap.core.results import TurnKey
 from turngap.core.sizes import several
-from turngap.history.changes import LEAST, LEAST_TURNS, Change, changes, run_levels
-from turngap.history.entry import Entry
+from turngap.core.stats import CONFIDENCE
+from turngap.history.kinds import Entry
 from turngap.report import words
 from turngap.report.sections import Line, Lines
 from turngap.store.outcomes import read_outcomes
+
+Key = TypeVar("Key", bound=Hashable)
+Floats = NDArray[np.float64]
+
+# A turn counts for no more than this in its run's balance, however late it was.
+LIMIT_MS = 30.0
+# To have a level, a run has to share this many turns with the others.
+LEAST_TURNS = 5
+# A run is compared with this many before it and after it.
+NEIGHBOURS = 4
+# A run is uneven if its turns are this many times as far off as those of its neighbours. Chosen on
+# made-up series, where 2 and 3 did as well.
+UNEVEN = 2.5
+# Less than this is no fault of any run, and a turn counts for no more than that.
+_EVEN_MS, _FAR_MS = 5.0, 60.0
+_ROUNDS = 8
+# A place is a change if at most this share of shuffled series have one as good. It is not the rate
+# of false reports: in 2 of 60 series without a change (3 %), one was reported (docs/trend.md).
+ALPHA = 0.005
+# A level needs this many values: of fewer, a spell of a busy machine makes one.
+LEAST_BESIDE = 4
+# In a series of fewer values, a change is not found often enough to look for it.
+LEAST = 12
+# Neighbours are shuffled together from this many values on, because a machine that is busy during
+# one run often still is during the next. Fewer pairs have too few orders to tell anything.
+IN_PAIRS = 28
+SHUFFLES, RESAMPLES = 999, 499
+# A value counts for no more than this many typical deviations from its part's middle: a machine
+# that stands still slows a run, and that says the same however long it stood.
+_FAR = 2.0
+# Of a normal distribution, the standard deviation by the median absolute deviation.
+_DEVIATIONS = 1.4826
+# The quantile that is a side's level when a change is placed. A machine slows a run and makes none
+# faster: of 150 made-up series, the place was right to one run in 97 %, and by medians in 93 %.
+_LEVEL = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class RunLevel:
+    """The gap of a run's typical turn; `ms` is None where too few are shared."""
+
+    ms: float | None
+    uneven: bool = False
+
+
+def run_levels(runs: Sequence[Mapping[Key, float]]) -> list[RunLevel]:
+    """Return the level of each run, given its turns' gaps in ms by what tells the turns apart.
+
+    Only turns that were taken in at least half of the runs count.
+    """
+    counts = Counter(key for run in runs for key in run)
+    shared = [key for key, count in counts.items() if 2 * count >= len(runs)]
+    gaps = np.array([[run.get(key, np.nan) for key in shared] for run in runs], dtype=np.float64)
+    turns = np.count_nonzero(~np.isnan(gaps), axis=1) if shared else np.zeros(len(runs), int)
+    enough = turns >= LEAST_TURNS
+    if not enough.any():
+        return [RunLevel(None)] * len(runs)
+    typical, added = _fitted(gaps[enough])
+    levels = (float(np.median(typical)) + added).tolist()
+    known = iter(map(RunLevel, levels, _uneven(gaps[enough], added)))
+    return [next(known) if has_level else RunLevel(None) for has_level in enough]
+
+
+def _fitted(gaps: Floats) -> tuple[Floats, Floats]:
+    """Return what each turn takes (the median over the runs), and what each run adds to it."""
+    gaps = gaps[:, ~np.all(np.isnan(gaps), axis=0)]
+    added = np.zeros(len(gaps))
+    typical = np.nanmedian(gaps, axis=0)
+    for _ in range(_ROUNDS):
+        typical = np.nanmedian(gaps - added[:, None], axis=0)
+        over = gaps - typical
+        added = np.array([shift(row[~np.isnan(row)], LIMIT_MS) for row in over])
+    return typical, added
+
+
+def _uneven(gaps: Floats, added: Floats) -> list[bool]:
+    """Return which runs are off their neighbours by amounts that differ far more between turns.
+
+    Each is compared with the runs before it and with those after it, and the better of the two
+    counts: a new version that slows only some turns begins a pattern, which its later runs share.
+    A turn without a reply says nothing here: that is the agent's doing.
+    """
+    own = np.where(gaps < CENSORED_MS, gaps, np.nan) - added[:, None]
+    off = np.array(
+        [
+            min(
+                _off(own[run], own[max(0, run - NEIGHBOURS) : run]),
+                _off(own[run], own[run + 1 : run + 1 + NEIGHBOURS]),
+            )
+            for run in range(len(own))
+        ]
+    )
+    off[np.isinf(off)] = 0.0
+    wide = 2 * NEIGHBOURS + 1
+    first = np.clip(np.arange(len(own)) - NEIGHBOURS, 0, max(0, len(own) - wide))
+    usual = np.array([np.median(off[at : at + wide]) for at in first])
+    return (off > np.maximum(UNEVEN * usual, _EVEN_MS)).tolist()
+
+
+def _off(run: Floats, others: Floats) -> float:
+    """Return how far in ms a turn of a run is off what it is in the others, on average.
+
+    Infinite where the run and these have too few turns in common.
+    """
+    known = ~np.isnan(run) & ~np.all(np.isnan(others), axis=0)
+    if np.count_nonzero(known) < LEAST_TURNS:
+        return np.inf
+    apart = run[known] - np.nanmedian(others[:, known], axis=0)
+    return float(np.mean(np.minimum(np.abs(apart - np.median(apart)), _FAR_MS)))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of level.
+
+    Attributes:
+        at: the first value of the new level, counted from 0.
+        first, last: it is between these, with 95 % confidence.
+        p_value: of a place as good in a shuffled series, which the whole search went through.
+        before, after: the medians of the values between the neighbouring changes and this one.
+        difference: by how much the values after it are higher than those before.
+        low, high: its 95 % interval.
+    """
+
+    at: int
+    first: int
+    last: int
+    p_value: float
+    before: float
+    after: float
+    difference: float
+    low: float
+    high: float
+
+
+def changes(values: Sequence[float], aside: Collection[int] = ()) -> list[Change]:
+    """Return the changes of level in `values`, in their order; the same ones each time.
+
+    Each has at least `LEAST_BESIDE` values on either side before the next one. Values at the places
+    `aside` are ignored; of a change among them, the middle of its possible places is named.
+    """
+    used = [place for place in range(len(values)) if place not in aside]
+    series = np.array([values[place] for place in used], dtype=np.float64)
+    rng = np.random.default_rng(0)
+    bounds: list[int] = [0, len(series)]
+    p_values: dict[int, float] = {}
+    while parts := [part for part in pairwise(bounds) if part[1] - part[0] >= 2 * LEAST_BESIDE]:
+        near = [_near(series[start:end]) for start, end in parts]
+        scores = [float(_scores(part)) for part in near]
+        best = int(np.argmax(scores))
+        p_value = _p_value(scores[best], near, rng)
+        if p_value > ALPHA:
+            break
+        at = parts[best][0] + int(_places(near[best][None])[0])
+        p_values[at] = p_value
+        bounds = sorted([*bounds, at])
+    splits = zip(bounds, bounds[1:], bounds[2:], strict=False)
+    found = [_change(series, split, p_values[split[1]], rng) for split in splits]
+    return [
+        replace(
+            change,
+            at=(used[change.at - 1] + 1 + used[change.at]) // 2,
+            first=used[change.first - 1] + 1,
+            last=used[change.last],
+        )
+        for change in found
+    ]
+
+
+def _near(part: Floats) -> Floats:
+    """Return the values of a part, none of them more than `_FAR` deviations off.
+
+    It does not depend on their order, so that shuffled values are as far off.
+    """
+    middle = float(np.median(part))
+    spread = _DEVIATIONS * float(np.median(np.abs(part - middle)))
+    if spread == 0:  # most are the same: what the others are is all that there is to see
+        return part
+    return np.clip(part, middle - _FAR * spread, middle + _FAR * spread)
+
+
+def _scores(series: Floats) -> Floats:
+    """Return how much the means beside the best place of each row differ, in standard errors."""
+    n = series.shape[-1]
+    at = np.arange(LEAST_BESIDE, n - LEAST_BESIDE + 1)
+    over = np.cumsum(series - series.mean(axis=-1, keepdims=True), axis=-1)[..., at - 1]
+    spread = series.std(axis=-1, keepdims=True)
+    scores = np.abs(over) / np.sqrt(at * (n - at) / n)
+    return np.max(scores / np.where(spread > 0, spread, math.inf), axis=-1)
+
+
+def _p_value(score: float, parts: Sequence[Floats], rng: np.random.Generator) -> float:
+    """Return the share of shuffles, each part within itself, that have a place as good."""
+    if score == 0:  # all values are the same
+        return 1.0
+    shuffled = (part[_orders(len(part), rng)] for part in parts)
+    highest = np.max([_scores(rows) for rows in shuffled], axis=0)
+    return (1 + int(np.count_nonzero(highest >= score * (1 - 1e-9)))) / (1 + SHUFFLES)
+
+
+def _orders(n: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Return `SHUFFLES` orders of `n` places, one a row; in a long series, pairs stay together."""
+    size = 2 if n >= IN_PAIRS else 1
+    blocks = rng.permuted(np.tile(np.arange(-(-n // size)), (SHUFFLES, 1)), axis=1)
+    places = (blocks[:, :, None] * size + np.arange(size)).reshape(SHUFFLES, -1)
+    order = places[places < n].reshape(SHUFFLES, n)
+    return (order + rng.integers(0, size, (SHUFFLES, 1))) % n
+
+
+def _places(series: Floats) -> NDArray[np.intp]:
+    """Return where two levels fit each of several series best: one series a row."""
+    ends = range(LEAST_BESIDE, series.shape[-1] - LEAST_BESIDE + 1)
+    return LEAST_BESIDE + np.argmin(
+        [_misfit(series[:, :at]) + _misfit(series[:, at:]) for at in ends], axis=0
+    )
+
+
+def _misfit(values: Floats) -> Floats:
+    """Return how far each row is off its lower quartile; above it, a value counts for a third."""
+    over = values - np.quantile(values, _LEVEL, axis=-1, keepdims=True)
+    return np.sum(np.where(over > 0, _LEVEL * over, (_LEVEL - 1) * over), axis=-1)
+
+
+def _change(
+    series: Floats, split: tuple[int, int, int], p_value: float, rng: np.random.Generator
+) -> Change:
+    """Return a change, with its place in most made series of these levels and this noise."""
+    start, at, end = split
+    before, after = series[start:at], series[at:end]
+    near = _near(series[start:end])
+    medians = np.median(near[: at - start]), np.median(near[at - start :])
+    level = np.where(np.arange(start, end) < at, *medians)
+    drawn = level + rng.choice(near - level, (RESAMPLES, end - start))
+    tails = (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
+    first, last = start + np.quantile(_places(drawn), tails, method="closest_observation")
+    shifted = _shift(before, after)
+    levels = float(np.median(before)), float(np.median(after))
+    return Change(at, min(int(first), at), max(int(last), at), p_value, *levels, *shifted)
+
+
+def _shift(before: Floats, after: Floats) -> tuple[float, float, float]:
+    """Return by how much the values after are higher, with the 95 % interval of that.
+
+    The median of all differences (Hodges and Lehmann), between those that Mann and Whitney's test
+    does not reject, by its normal approximation.
+    """
+    differences = np.sort((after[:, None] - before[None, :]).ravel())
+    n = len(differences)
+    spread = math.sqrt(n * (len(before) + len(after) + 1) / 12)
+    rank = max(1, math.floor(n / 2 + normal_quantile((1 - CONFIDENCE) / 2) * spread))
+    return float(np.median(differences)), float(differences[rank - 1]), float(differences[-rank])
+
 
 # Of longer series the newest runs are looked at: what moved before then is no news.
 MOST_RUNS = 200

@@ -1,10 +1,12 @@
-"""What the report of a run says, and its page."""
+"""What the reports of a run and of a calibration say, and a run's page."""
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.text import Text
 
@@ -12,7 +14,7 @@ from turngap.core.budget import OUTCOMES, STARVED_MS, Outcome
 from turngap.core.clusters import NO_INTERVAL
 from turngap.core.results import Turn
 from turngap.core.stages import UNATTRIBUTED
-from turngap.core.summary import Summary, summarise
+from turngap.core.summary import Summary, summarise, turn_taking
 from turngap.core.tokens import COLD, RATE, SERVER, THOUGHT
 from turngap.core.untrusted import printable
 from turngap.report import charts, looks, page, terminal, turn_words, words
@@ -388,3 +390,125 @@ def turn_lines(turn: Turn) -> list[Line]:
     if answer := turn_words.answer_words(turn):
         found.append(Line("answer", answer, VERDICT_STYLES[turn.answer.verdict]))
     return found + [Line(name, said) for name, said in turn_words.other_verdicts_words(turn)]
+
+
+# A run as one JSON document.
+
+
+def run_json(run: Run) -> dict[str, Any]:
+    """Build the document, of plain JSON types.
+
+    Scripts rely on its keys: keys may be added, none removed. Durations are ms; those named `_ns`
+    are the exact ones, and a turn's stages sum to its `gap_ns`.
+    """
+    record = run.record
+    return {
+        "run": str(run.path),
+        "valid": record.valid,
+        "why_invalid": list(record.why_invalid),
+        "failure": record.failure,
+        "problems": list(run.problems),
+        "summary": run.summary.as_json(),
+        "turn_taking": turn_taking(run.turns).as_json(),
+        "turns": [_turn(turn) for turn in run.turns],
+        "planned_turns": record.planned_turns,
+        "budget_ms": record.budget_ms,
+        "starved_ms": record.starved_ms,
+        **record.model_dump(
+            mode="json",
+            include={
+                "schema_version",
+                "metrics_version",
+                "turngap_version",
+                "commit",
+                "label",
+                "started_utc",
+                "finished_utc",
+                "machine",
+                "agent",
+                "settings",
+                "stand_ins",
+                "held_out",
+                "found",
+                "clock_offset",
+                "calibration",
+                "pieces",
+            },
+        ),
+    }
+
+
+def _turn(turn: Turn) -> dict[str, Any]:
+    """Dump a turn without its marks and raw events, which stay in `turns.jsonl`."""
+    return turn.model_dump(
+        mode="json", exclude={"schema_version", "marks", "agent_turns", "events"}
+    )
+
+
+# A calibration: the instrument's own error.
+
+
+_BINS_MS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_FIGURES = ("p50", "p95", "p99", "max")
+
+
+def calibration_block(document: dict[str, Any], width: int) -> Text:
+    """`calibrate --json`'s document on a terminal."""
+    return terminal.block(calibration_report(document), width)
+
+
+def calibration_report(document: dict[str, Any]) -> Report:
+    """Quantiles overall and by condition, and a histogram of the absolute errors."""
+    rows = [_row("all", document["error_ms"])]
+    for condition, groups in document["by"].items():
+        rows += [_row(f"{condition.replace('_', ' ')} {name}", q) for name, q in groups.items()]
+    errors = [abs(sample["error_ms"]) for sample in document["samples"]]
+    edges = (0.0, *_BINS_MS, float("inf"))
+    counts = [sum(low <= e < high for e in errors) for low, high in itertools.pairwise(edges)]
+    names = [f"under {high:g}" for high in _BINS_MS] + [f"{_BINS_MS[-1]:g} or more"]
+    top = max(counts, default=0) or 1
+    histogram = [
+        (name, str(count), Cell("", gauge=Gauge(count / top)))
+        for name, count in zip(names, counts, strict=True)
+        if count or name == names[0]
+    ]
+    signed, missed = document["signed_p50_ms"], document["missed"]
+    bias = "" if signed is None else f"the median reading is {signed:+.2f} ms from the truth"
+    lost = f"{missed} turns had no onset at all" if missed else ""
+    items = [
+        Table(("|error| in ms", "n", *_FIGURES), rows),
+        Table((Column("|error| in ms"), Column("turns"), Column("", left=True)), histogram),
+        lines(("bias", bias), ("missed", lost)),
+    ]
+    subject = (
+        f"calibration · {len(errors)} known gaps in {document['dialect']} at {_rates(document)} Hz"
+    )
+    return Report("calibrate", subject, "", [Section("Error of the instrument", items)])
+
+
+def calibrations_block(document: dict[str, Any], width: int) -> Text:
+    """`calibrate --dialect all --json`'s document on a terminal."""
+    told = document["dialects"]
+    rows = [[d["dialect"], _rates(d), *_of(d)] for d in told if "error" not in d]
+    head = ("dialect", "Hz", "n", *_FIGURES, "bias")
+    items = [
+        Table(head, rows, caption="|error| in ms of known gaps; rates of the person and the agent"),
+        lines(*(("failed", f"{d['dialect']}: {d['error']}") for d in told if "error" in d)),
+    ]
+    section = Section("Error of the instrument", items)
+    return terminal.block(Report("calibrate", "calibration by dialect", "", [section]), width)
+
+
+def _rates(document: dict[str, Any]) -> str:
+    rates = [rate for rate in (document["rate"], document["agent_rate"]) if rate]
+    return " / ".join(f"{rate:,}" for rate in dict.fromkeys(rates))
+
+
+def _of(document: dict[str, Any]) -> list[str]:
+    signed = document["signed_p50_ms"]
+    return [*_row("", document["error_ms"])[1:], "" if signed is None else f"{signed:+.2f}"]
+
+
+def _row(name: str, quantiles: dict[str, Any]) -> list[str]:
+    shown = ("n too small" if (v := quantiles[f]) is None else f"{v:.2f}" for f in _FIGURES)
+    return [name, str(quantiles["n"]), *shown]

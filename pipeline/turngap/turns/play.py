@@ -23,12 +23,14 @@ from turngap.store.runs import Run
 from turngap.turns.figures import (
     GAP_MS,
     SHARE,
+    TURNS_FILE,
+    PointRecord,
+    TurnsRecord,
     measured_curve,
     point_figures,
     silence_curve,
     waiting_curve,
 )
-from turngap.turns.record import TURNS_FILE, PointRecord, TurnsRecord
 
 # Each value is a process of its own, about 200 MB, for as long as this lasts.
 MAX_VALUES = 8

@@ -7,7 +7,7 @@ from turngap.core.stats import Percentile, Proportion
 from turngap.core.untrusted import printable
 from turngap.report import words
 from turngap.store.runs import Run
-from turngap.turns.record import CurveRecord, PointRecord, Reading, TurnsRecord
+from turngap.turns.figures import CurveRecord, PointRecord, Reading, TurnsRecord
 
 MEASURED = "the agent, as measured"
 WAITING = "the agent, had it waited longer"

@@ -137,7 +137,7 @@ def tables(out: Path) -> str:
     """All tables, as Markdown."""
     scenarios = {s.name: s for s in map(read_scenario, library_paths(library_dir()))}
     blocks: list[str] = []
-    shown: list[tuple[figures.Group, list[figures.Row], list[figures.Manners]]] = []
+    halves: list[tuple[figures.Group, list[figures.Row]]] = []
     overheads: list[figures.Overhead] = []
     tracing = None
     for group, agents in figures.collect(out).items():
@@ -149,16 +149,13 @@ def tables(out: Path) -> str:
             order = {c.name: number for number, c in enumerate(contenders_of("steps"))}
             agents.sort(key=lambda played: order.get(played.name, 0))
             rows = [figures.row(played, agents) for played in agents]
-            blocks += [table.heading(group), STEPS_TOLD, table.steps_table(rows)]
+            blocks += [STEPS_TOLD, table.steps_table(rows)]
             continue
         rows, manners = _rows_of(group, agents, scenarios)
-        shown.append((group, rows, manners))
-        blocks += [table.heading(group)]
-        blocks += [table.halves_table(rows)] if rows else []
+        halves.append((group, rows))
         blocks += [table.manners_table(manners)] if manners else []
     blocks += [table.overhead_table(overheads, tracing)] if overheads else []
-    targets = table.targets(shown, overheads, tracing)
-    return "\n\n".join(filter(None, [targets, *blocks]))
+    return "\n\n".join([table.halves_table(halves), *blocks])
 
 
 def _rows_of(

@@ -2,7 +2,6 @@
 
     python benchmarks/peers.py                 # 25 turns with and without a lead-in: some 8 minutes
     python benchmarks/peers.py --condition noise --turns 10
-    python benchmarks/peers.py --write docs/methodology.md
 
 In one run on this machine, in turns: turngap (over pipecat's protobuf and as Twilio), voicebench,
 streamdouble, and pipecat's `UserBotLatencyObserver`. Everybody says the same utterance, whose end
@@ -27,7 +26,6 @@ from typing import Any
 
 import numpy as np
 from environments import CACHE, environment
-from pages import write
 from peer.callers import (
     VOICEBENCH,
     PeerError,
@@ -45,7 +43,6 @@ from turngap.play.process import running
 from turngap.testing.agent import Reply, Script, script_to_json
 
 HERE = Path(__file__).parent
-BEGIN = "<!-- made by benchmarks/peers.py -->"
 PEERS = {"voicebench": "0.2.0", "streamdouble": "0.3.0"}
 # Before the reply's first audible sample: its name, how long, and the level of the noise, if any.
 CONDITIONS: dict[str, tuple[str, float, float | None]] = {
@@ -258,15 +255,12 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=25, help="of each peer under each condition")
     told = "what comes before the reply can be heard; again for more (default: none, silence)"
     parser.add_argument("--condition", action="append", choices=list(CONDITIONS), help=told)
-    parser.add_argument("--write", type=Path, help="put the table into this page")
     chosen = parser.parse_args()
     if chosen.turns < 2:
         parser.error("--turns takes 2 or more")
     os.environ["PYTHONPATH"] = str(HERE)  # the bot is a module of this folder
     rows = asyncio.run(measure(chosen.turns, chosen.condition or USUAL))
     print(table(rows))
-    if chosen.write is not None:
-        write(chosen.write, BEGIN, table(rows).rstrip())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Which versions of pipecat turngap's two lines work in: a stock bot of each, measured.
 
     python benchmarks/pipecat_versions.py                       # 1.8 to 1.14
-    python benchmarks/pipecat_versions.py 1.8 1.12 --write docs/methodology.md
+    python benchmarks/pipecat_versions.py 1.8 1.12
 
 Each version gets an environment of its own, kept in ~/.cache/turngap/pipecat: pipecat and, with
 `pip install --no-deps`, this checkout's turngap. In it runs `versions_bot.py`, which is measured
@@ -22,7 +22,6 @@ from typing import Any
 
 import environments
 from environments import environment, uv
-from pages import write
 
 from turngap.core.stages import UNATTRIBUTED, USUAL_MARKS
 
@@ -30,7 +29,6 @@ ROOT = Path(__file__).parents[1]
 BOT = Path(__file__).with_name("versions_bot.py")
 CACHE = environments.CACHE / "pipecat"
 VERSIONS = tuple(f"1.{minor}" for minor in range(8, 15))
-BEGIN = "<!-- made by benchmarks/pipecat_versions.py -->"
 
 
 @dataclass(frozen=True)
@@ -95,10 +93,8 @@ def row_of(version: str, turns: Sequence[dict[str, Any]]) -> Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    columns = [("pipecat", "turns with stages", "stages"), *(row.cells() for row in rows)]
-    head, *lines = zip(*columns, strict=True)
-    lines = [head, ["---"] * len(head), *lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    head = "| pipecat | turns with stages | stages |\n| --- | --- | --- |\n"
+    return head + "".join(f"| {' | '.join(row.cells())} |\n" for row in rows)
 
 
 def main() -> None:
@@ -106,7 +102,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Try the two lines in versions of pipecat.")
     parser.add_argument("versions", nargs="*", default=VERSIONS, metavar="VERSION")
     parser.add_argument("--repeat", type=int, default=2, help="rounds of three questions")
-    parser.add_argument("--write", type=Path, help="put the table into this page")
     arguments = parser.parse_args()
     CACHE.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
@@ -114,8 +109,6 @@ def main() -> None:
         rows.append(measured(version, arguments.repeat))
         print(" | ".join(rows[-1].cells()), flush=True)
     print(f"\n{table(rows)}")
-    if arguments.write is not None:
-        write(arguments.write, BEGIN, table(rows).rstrip())
 
 
 if __name__ == "__main__":

@@ -24,11 +24,18 @@ _TABLE = re.compile(r"(<!-- made by tools/data_page\.py: (\S+) -->\n).*?(<!-- en
 
 
 def columns_table(columns: Sequence[Column[Any]]) -> str:
-    """Write the columns as Markdown."""
-    rows = (
-        (f"`{c.name}`", c.type + (" or missing" if c.optional else ""), c.about) for c in columns
+    """Write the columns as Markdown, with those in one row that differ only by what they name."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for column in columns:
+        named = re.search(r"`(\w+)`", column.about)
+        alike = named is not None and named[1] in column.name
+        about = column.about.replace(f"`{named[1]}`", "`NAME`") if named and alike else column.about
+        kind = column.type + (" or missing" if column.optional else "")
+        rows.setdefault((kind, about), []).append(f"`{column.name}`")
+    return markdown(
+        ("column", "type", "what it holds"),
+        ((", ".join(names), kind, about) for (kind, about), names in rows.items()),
     )
-    return markdown(("column", "type", "what it holds"), rows)
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -21,8 +21,8 @@ PICTURE = ROOT / "docs" / "waterfall.svg"
 BOT = f"{sys.executable} {ROOT / 'examples/pipecat_bot.py'} --marks --port 8771"
 WIDTH = 96
 # The lines of a summary to show: its title, its main figures, and the head and rows of its stages.
-FIGURES = re.compile(r"━━ |\s+(hit rate|cut-ins|gap p\d\d|turn gap) ")
-STAGES = re.compile(r"stage +turns|\S [a-z_]+ +\d+ +\d\d")
+FIGURES = re.compile(r"━━ |\s+(turn gap|gap p\d\d|hit rate|cut-ins) ")
+STAGES = re.compile(r"stage +p50|.*\([a-z_]+\) +\S +\d\d")
 
 
 def play(out: Path) -> turngap.Run:

@@ -51,6 +51,12 @@ def test_speech_in_another_code_than_agreed_is_named(agreed: str, true: str) -> 
         assert found == ("" if true == agreed else true)
 
 
+def test_loud_speech_with_its_peaks_cut_off_is_not_compressed() -> None:
+    for pcm in recordings():
+        loud = (3.5 * pcm.astype(np.float64)).clip(-32768, 32767).astype(np.int16)
+        assert found_in(CODED["PCM16"](loud), None) == ""
+
+
 @pytest.mark.parametrize("agreed", AGREED)
 def test_no_other_sound_is_taken_for_another_code(agreed: str) -> None:
     random = np.random.default_rng(1)

@@ -15,7 +15,8 @@ from turngap.core.g711 import A_LAW, MU_LAW, Law
 
 WINDOW_BYTES, WINDOWS = 1_000, 3
 LEAD_DB = 4.0
-# Of 1,000 random bytes it is 7.8 bits, and of speech 7.5 at most.
+# Of 1,000 random bytes it is 7.8 bits, and of speech 7.5 at most; of speech so loud that its peaks
+# are cut off more, but that can still be predicted.
 COMPRESSED_BITS = 7.72
 # Below these, a window has too little sound to tell anything, or too few different samples; and one
 # that is silent for so many bytes has a step in every other reading, which can be predicted.
@@ -84,7 +85,8 @@ class Coding:
             return ""
         gains = {name: _gain_db(pcm) for name, pcm in read.items()}
         leads = {name: gain - gains[agreed] for name, gain in gains.items() if name != agreed}
-        self._windows.append((leads, bits >= COMPRESSED_BITS))
+        even = bits >= COMPRESSED_BITS and gains[agreed] < LEAD_DB
+        self._windows.append((leads, even))
         self._found = ""
         if len(self._windows) > 1 and all(even for _, even in list(self._windows)[-2:]):
             self._found = "compressed, as MP3 or Opus are"

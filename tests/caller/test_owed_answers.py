@@ -4,6 +4,7 @@ import pytest
 from timed_agents import Says, TimedAgent, hear, turn
 
 from turngap.caller.conversation import Patience
+from turngap.core.turns import HOLD_GUESS
 from turngap.scenario.model import When
 
 TOOL = (Says(300, 600), Says(2200))  # "one moment", and the answer
@@ -170,3 +171,43 @@ def test_words_that_begin_just_before_the_persons_are_noted() -> None:
     agent = TimedAgent([(Says(400, 1000), Says(5430, 1600)), (Says(430),)])
     heard = hear(agent, [turn(), turn()])
     assert [len(p.turn.ambiguous) for p in heard.turns] == [0, 1]
+
+
+@pytest.mark.parametrize("rtvi", [False, True])
+def test_what_the_shape_of_the_sound_decides_is_said(rtvi: bool) -> None:
+    """An answer with a hole looks as a hold phrase does; one that is announced is no guess."""
+    heard = hear(TimedAgent([WITH_WORDS], rtvi=rtvi), [turn()])
+    assert heard.turns[0].turn.guesses == (() if rtvi else (HOLD_GUESS,))
+
+
+def test_a_sudden_answer_after_a_hold_phrase_may_be_the_turns_before() -> None:
+    heard = hear(TimedAgent([(Says(400, 1000), Says(7000))]), [turn(), turn(1200)])
+    assert [p.turn.claimed_by for p in heard.turns] == [None, 1]
+    assert 0 < (heard.gaps_ms[1] or 0) < 300
+
+
+@pytest.mark.parametrize("pause_ms", [100, 300])
+def test_a_second_answer_close_to_the_first_is_noted(pause_ms: int) -> None:
+    over_ms = 2400 - 1500 - 600  # how long the first goes on after the person
+    agent = TimedAgent([(Says(400, 2400),), (Says(over_ms + pause_ms, 2000),)])
+    heard = hear(agent, [turn(600), turn(600, When(barge_in_ms=1500))]).turns[1].turn
+    assert (heard.outcome, len(heard.ambiguous)) == ("no_reply", 1)
+
+
+def test_an_agent_that_is_never_silent_is_said_to_be() -> None:
+    heard = hear(TimedAgent([()], greets=Says(800, 90_000)), [turn()], Patience(greeting_ms=3000))
+    (why,) = heard.turns[0].turn.ambiguous
+    assert "from before the person's first word on" in why
+
+
+def test_silence_without_a_word_of_an_interruption_is_no_yield_but_noted() -> None:
+    agent = TimedAgent([(Says(400, 2400),), (Says(2000, 1000),)])
+    (guess,) = hear(agent, [turn(600), turn(600, BARGE_IN)]).turns[1].turn.guesses
+    assert "no yield" in guess
+
+
+def test_a_line_that_is_lost_after_the_reply_leaves_it_heard() -> None:
+    heard = hear(TimedAgent([(Says(500, closes=(2500, 1011)),)]), [turn()])
+    assert (heard.outcomes, heard.conversation.failure is None) == (["answered"], False)
+    early = hear(TimedAgent([(Says(500, closes=(500, 1011)),)]), [turn()])
+    assert early.outcomes == ["error"]

@@ -203,6 +203,23 @@ def test_an_agent_may_greet_in_some_calls_only(tmp_path: Path) -> None:
     assert third.turns[6].ambiguous
 
 
+def test_a_greeting_after_the_persons_end_in_each_call_is_no_answer(tmp_path: Path) -> None:
+    """It comes at the same time of each call; an answer comes at that of the person's end."""
+    run, _ = play([TimedAgent([()], greets=Says(9300, 1600))] * 2, tmp_path)
+    firsts = [t for t in run.turns if t.turn == 1]
+    assert [(t.gap_ms is not None, t.ambiguous) for t in firsts] == [(True, True)] * 2
+    own, _ = play([TimedAgent([(Says(500),)])] * 3, tmp_path)
+    assert not any(t.ambiguous for t in own.turns)
+    once, _ = play([TimedAgent([(Says(700),)], greets=Says(9100, 300))], tmp_path)
+    assert once.turns[0].ambiguous == ((once.turns[0].gap_ms or 0) < 300)
+
+
+def test_a_turn_whose_answer_may_be_in_the_next_is_noted(tmp_path: Path) -> None:
+    run, _ = play([TimedAgent([(Says(400, 1000), Says(6400)), (Says(900),)])], tmp_path)
+    assert [t.ambiguous for t in run.turns[:2]] == [True, True]
+    assert read_run(run.path).turns[0].ambiguous
+
+
 @pytest.mark.parametrize("first", [Says(800, 600), Says(800, 2000)])
 def test_the_second_part_of_a_greeting_is_no_answer(first: Says, tmp_path: Path) -> None:
     more = replace(first, at_ms=first.at_ms + first.ms + 2500)

@@ -212,6 +212,12 @@ class Conversation:
         return self._greeted
 
     @property
+    def first_onset_ns(self) -> int | None:
+        """Return how long after the line was open the agent first spoke; None if it has not."""
+        onset_ns = self._tracker.first_onset_ns
+        return None if onset_ns is None else onset_ns - self.stream.t0_ns
+
+    @property
     def waited_ns(self) -> int:
         """Return how long after `begins_ns` the first recording could begin at the earliest."""
         return self._waited_ns
@@ -300,13 +306,15 @@ class Conversation:
         room = self._first_place()
         await self._listener.changed_until(stream.instant_ns(room) - ms_to_ns(AHEAD_MS))
         greeting_by_ns = self._sender.stream.t0_ns + ms_to_ns(self._patience.greeting_ms)
-        while self.failure is None and not self._has_spoken():
+        while self.failure is None and self._tracker.first_onset_ns is None:
             if not await self._listener.changed_before(greeting_by_ns):
                 break
-        self._greeted = self._has_spoken()
-        if when.at_ms is None and self._greeted:
+        spoken = self._has_spoken()
+        if when.at_ms is None and spoken:
             await self._wait_for_quiet(None)
-            return max(room, self._after_reply(when))
+            room = max(room, self._after_reply(when))
+        # What was no more than sound is no greeting.
+        self._greeted = spoken and self._tracker.first_onset_ns is not None
         return room
 
     def _has_spoken(self) -> bool:
@@ -466,7 +474,7 @@ class Conversation:
             if not await self._listener.changed_before(deadline_ns):
                 break
         for running, following in zip_longest(self._open, self._open[1:]):
-            reason = running.reason or self._why_lost()
+            reason = running.reason or self._why_lost(running)
             more = None if following or reason != "reply_done" else self._more(running)
             ended = TurnEnded(running.number, self._clock.now_ns(), reason, more)
             turn = self._finished(running, ended)
@@ -482,8 +490,11 @@ class Conversation:
             return "due"
         return None if self._is_whole(running) else "may"
 
-    def _why_lost(self) -> TurnEnd:
-        if self.failure is None:
+    def _why_lost(self, running: _Running) -> TurnEnd:
+        quiet_ns = self._clock.now_ns() - self._listener.silent_since_ns
+        done = not self._tracker.agent_speaking and quiet_ns >= ms_to_ns(self._patience.quiet_ms)
+        replied = self._tracker.onset_of(running.number) is not None
+        if self.failure is None or (replied and done and not self._listener.reply_due):
             return "reply_done"
         return "hung_up" if self.failure.kind == HUNG_UP else "line_lost"
 

@@ -141,6 +141,7 @@ class Listener:
                 self.broken(now_ns, why, trace)
             case said.ReplyDue():
                 self.reply_due = True
+                self.tracker.announce(now_ns)
                 self._changed.set()
             case said.ReplyDone(whole):
                 self._done_ns, self._done_whole, self.reply_due = now_ns, whole, False

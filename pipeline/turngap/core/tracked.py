@@ -25,6 +25,8 @@ class TrackedTurn:
         false_starts: how often the agent broke off what it had just begun, and said something else.
         backchannels_heard: how often the agent said "mm-hm" while the user spoke.
         ambiguous: why what was heard may belong to another turn.
+        claimed_by: the earlier turn whose answer it may be, then.
+        guesses: what was decided by the shape of the sound alone.
         yield_ns: barge-in only: from the user's onset to the agent's silence at the caller's ear;
             None where its reply ended by itself, or was still going on when the turn ended.
         endpoints_ns: when the agent decided that this turn was over, too early or not, in order;
@@ -65,6 +67,8 @@ class TrackedTurn:
     onset_spread_ns: int | None = None
     bed_dbfs: float | None = None
     waited_ns: int | None = None
+    claimed_by: int | None = None
+    guesses: tuple[str, ...] = ()
 
 
 def unfinished(speech: UserSpeech, end: TurnEnded, why: str) -> TrackedTurn:

@@ -7,7 +7,7 @@ from math import inf
 from turngap.core.audio import AUDIBLE_DBFS, UNPLACED_MS
 from turngap.core.budget import TurnEnd, outcome_of
 from turngap.core.clock import ms_to_ns, ns_to_ms
-from turngap.core.credits import Credits, any_in, credits_of, is_short
+from turngap.core.credits import EARLY_MS, Credits, any_in, credits_of, earliest_ns, is_short
 from turngap.core.events import (
     AgentBed,
     AgentFault,
@@ -38,6 +38,12 @@ from turngap.core.replies import (
 )
 from turngap.core.stages import Slack, stages_of, why_impossible
 from turngap.core.tracked import TrackedTurn
+
+# An answer is sudden that comes within so much of the gap before it.
+SUDDEN = 0.8
+# Whoever is interrupted is silent by then.
+YIELDS_MS = 1500.0
+HOLD_GUESS = "what came first was taken for a hold phrase, by its length and the silence after it"
 
 
 class TurnTracker:
@@ -74,8 +80,10 @@ class TurnTracker:
         self._endpoints_told: list[int] = []
         self._broken: list[TurnBroken] = []
         self._hums: list[int] = []
-        # Whose answer is yet to come: surely (0), or maybe, as that many parts of one were heard.
-        self._unheard: tuple[UserSpeech, TurnEnded, int] | None = None
+        # Whose answer is yet to come: surely (0), or maybe, as that many parts of one were heard;
+        # and that turn's gap.
+        self._unheard: tuple[UserSpeech, TurnEnded, int, int | None] | None = None
+        self._dues: list[int] = []
         # What follows from speech, silences, flushes and turns, until one of these changes: an
         # agent may send a hundred thousand other messages, and each is followed by questions.
         self._known: dict[int, Credits] = {}
@@ -102,13 +110,17 @@ class TurnTracker:
         heard = turn.parts_ns or turn.ambiguous
         if event.reason == "timeout":
             if turn.error is None and not silent and (self._owed() or not heard):
-                self._unheard = (speech, event, 0)
+                self._unheard = (speech, event, 0, None)
         elif turn.onset_ns is not None:
             parts = 0 if event.more == "due" else len(credits.parts(speech)) or 1
             goes_on = event.more or (turn.ambiguous and turn.outcome == "cut_in")
-            self._unheard = (speech, event, parts) if goes_on else None
+            self._unheard = (speech, event, parts, turn.gap_ns) if goes_on else None
         self._known.clear()
         return (turn,)
+
+    def announce(self, at_ns: int) -> None:
+        """Take that the agent has said that more of its reply is to come."""
+        self._dues.append(at_ns)
 
     def _keep(self, event: Event) -> None:
         match event:
@@ -240,6 +252,7 @@ class TurnTracker:
             failed=error is not None,
         )
         next_ns = int(min(self._next_start(speech), end.at_ns))
+        ambiguous, owed = self._ambiguous(speech, credits, heard), self._owed()
         return TrackedTurn(
             turn=speech.turn,
             outcome=outcome,
@@ -260,7 +273,11 @@ class TurnTracker:
             parts_ns=tuple((one.start_ns, one.end_ns) for one in credits.reply),
             false_starts=len(credits.false_starts),
             backchannels_heard=len(credits.backchannels),
-            ambiguous=self._ambiguous(speech, credits, heard),
+            ambiguous=ambiguous,
+            claimed_by=(owed.turn if owed else speech.turn - 1)
+            if ambiguous and (owed or credits.early)
+            else None,
+            guesses=self._guesses(speech, credits),
             yield_ns=yield_of(speech, credits.old, self._heard, tells_flushes=self.tells_flushes),
             lead_ns=lead_of(reply, gap_ns),
             endpoints_ns=self._endpoints(speech, replied=reply is not None),
@@ -293,23 +310,60 @@ class TurnTracker:
                 "answer to the turn before",
             )
         own = heard is not None and heard.marks.get("endpoint", 0) >= speech.start_ns
-        if own or not credits.reply:
+        if own:
+            return ()
+        late_ms = ns_to_ms((old[-1].end_ns or inf) - speech.end_ns) if old else 0
+        whole = credits.reply and old and old[-1].start_ns < earliest_ns(speech)
+        if late_ms >= EARLY_MS and not whole:
+            until = "on" if late_ms == inf else f"until {late_ms:.0f} ms after the person's end"
+            return (
+                f"the agent spoke from before the person's first word {until}, and that may hold "
+                "its answer",
+            )
+        if not credits.reply:
             return ()
         if owed is not None:
             return (f"an answer to turn {owed.turn} was not heard, and this may be it",)
-        # What is usual after a whole answer says nothing; a cut-in, or a second answer, does.
+        # What is usual after a whole answer says nothing; a cut-in, a second answer, or one that is
+        # sudden does.
         answer = credits.answer(speech)
-        usual = answer is not None and answer.start_ns == credits.reply[0].start_ns
+        usual = (
+            answer is not None
+            and answer.start_ns == credits.reply[0].start_ns
+            and not self._is_sudden(answer.start_ns - speech.end_ns)
+        )
         owed = None if usual else self._owed(1 if answer else None)
-        if owed is None:
-            return ()
-        return (f"turn {owed.turn} may have heard a hold phrase, and this may be its answer",)
+        may = "may have heard a hold phrase, and this may be its answer"
+        return () if owed is None else (f"turn {owed.turn} {may}",)
+
+    def _is_sudden(self, gap_ns: int) -> bool:
+        """Return whether the gap is short, and shorter than that of the turn that may be owed."""
+        before_ns = (self._unheard[3] if self._unheard else None) or 0
+        return gap_ns < min(ms_to_ns(EARLY_MS), SUDDEN * before_ns)
+
+    def _guesses(self, speech: UserSpeech, credits: Credits) -> tuple[str, ...]:
+        """Say what was decided by the shape of the sound alone."""
+        found: list[str] = []
+        parts, answer, old = credits.parts(speech), credits.answer(speech), credits.old
+        if answer and answer.start_ns != parts[0].start_ns:
+            begun_ns = parts[0].start_ns
+            if not any(begun_ns < at <= answer.start_ns for at in self._dues):
+                found.append(HOLD_GUESS)
+        ended_ns = old[-1].end_ns if old and speech.over_reply else None
+        if ended_ns is not None and self.tells_flushes and self._heard.flush_of(old[-1]) is None:
+            stopped_ms = ns_to_ms(ended_ns - speech.start_ns)
+            if stopped_ms < YIELDS_MS:
+                found.append(
+                    f"the agent fell silent {stopped_ms:.0f} ms after the person had begun and did "
+                    "not say that it was interrupted: no yield, as it may have been done"
+                )
+        return tuple(found)
 
     def _owed(self, most_parts: int | None = None) -> UserSpeech | None:
         """Return the last turn whose answer was not heard; an agent that missed it owes none."""
         if self._unheard is None:
             return None
-        speech, end, parts = self._unheard
+        speech, end, parts, _ = self._unheard
         if most_parts is not None and parts > most_parts:
             return None
         told = sorted([*self._decided(), *(t.at_ns for t in self._transcripts)])

@@ -5,6 +5,8 @@
 GREETING_MS, FIRST_GREETING_MS = 5000.0, 8000.0
 # So many calls in a row without a greeting show that none is to be waited for.
 SILENT_CALLS = 2
+# It greets, too, if it first speaks at the same time of each call, and not of the person's end.
+APART_NS = 1_500_000_000
 
 
 class Greetings:
@@ -17,6 +19,7 @@ class Greetings:
     def __init__(self, asked_ms: float | None) -> None:
         self._asked_ms = asked_ms
         self.greets = False
+        self._firsts: list[tuple[int, int]] = []  # of each silent call: its onset, the user's end
         self._silent: list[bool] = []  # calls in a row without one: whether the agent then cut in
 
     @property
@@ -38,9 +41,22 @@ class Greetings:
         """Return whether nothing more is to be learnt from a call."""
         return self._asked_ms is not None or self.greets or len(self._silent) >= SILENT_CALLS
 
-    def take(self, *, greeted: bool, cut_in: bool) -> None:
-        """Learn from a call; who suddenly cuts into its first turn may have greeted."""
+    @property
+    def steady(self) -> bool:
+        """Return whether the agent first speaks at the same time of each call, as a greeting is."""
+        if not self._firsts:
+            return False
+        onsets, ends = (max(each) - min(each) for each in zip(*self._firsts, strict=True))
+        return ends > max(APART_NS, 2 * onsets)
+
+    def take(self, *, greeted: bool, cut_in: bool, first_ns: tuple[int, int] | None = None) -> None:
+        """Learn from a call; who suddenly cuts into its first turn may have greeted.
+
+        `first_ns`: how long after the opening the agent first spoke, and the person had ended.
+        """
         self.greets |= greeted
+        if first_ns is not None and not greeted:
+            self._firsts.append(first_ns)
         sudden = cut_in and self.decided and not all(self._silent)
         self._silent = [] if sudden else self._silent[1 - SILENT_CALLS :]
         self._silent.append(cut_in)

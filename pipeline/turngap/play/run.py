@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from turngap import __version__
@@ -18,6 +19,7 @@ from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock
 from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS, TurnEnd
 from turngap.core.clock import Clock
+from turngap.core.credits import EARLY_MS
 from turngap.core.errors import AgentError, InputError, TurngapError
 from turngap.core.results import (
     AMBIGUOUS,
@@ -49,6 +51,13 @@ LATE_GREETING = (
 )
 MORE_GREETING = "the agent had greeted, and what cut in may be the rest of that"
 UNHEARD_GREETING = "this agent greets in other calls, and what was heard first may be its greeting"
+STEADY_GREETING = (
+    "the agent first spoke at the same time of each call, whenever the person had ended: if that "
+    "is its greeting, wait for it longer (--greeting-ms)"
+)
+QUICK_GREETING = "what was heard first came much sooner than other replies, and may be a greeting"
+CLAIMED = "speech in a later turn may be its answer"
+QUICK = 0.5  # of the median gap
 # Above this share of lost calls, of so many at least, or after so many in a row, a run is not worth
 # going on with.
 MOST_LOST, FEWEST_CALLS = 0.5, 4
@@ -101,6 +110,7 @@ class RunInProgress:
         self.unwritten: InputError | None = None
         self.turns: list[Turn] = [] if continues is None else list(continues.turns)
         self._stored = {turn.key for turn in self.turns}
+        self._claimed: set[TurnKey] = set()
 
     def lacks(self, scenario: LoadedScenario, repeat: int, phase: int) -> bool:
         """Return whether a turn of this conversation is not stored yet."""
@@ -225,6 +235,9 @@ class RunInProgress:
                 played = replace(found, notes={**found.notes, **self._notes(conversation, found)})
                 last, faults = played.turn.turn, tuple(conversation.faults)
                 del conversation.faults[: len(faults)]
+                if played.turn.claimed_by is not None:
+                    name, owed = scenario.scenario.name, played.turn.claimed_by
+                    self._claimed.add(_key(name, owed, repeat, phase))
                 before = len(self.turns)
                 await _in_a_thread(self._keep, where, conversation, played, faults)
                 if traced is not None and len(self.turns) > before:
@@ -239,7 +252,9 @@ class RunInProgress:
         notes = {} if failure is None else {failure.message: 1}
         if turn.turn == 1:
             greeted, cut_in = conversation.greeted, turn.outcome == "cut_in"
-            self._greetings.take(greeted=greeted, cut_in=cut_in)
+            onset_ns, opened_ns = conversation.first_onset_ns, conversation.stream.t0_ns
+            both_ns = None if onset_ns is None else (onset_ns, turn.user_end_ns - opened_ns)
+            self._greetings.take(greeted=greeted, cut_in=cut_in, first_ns=both_ns)
             if cut_in and (greeted or self._greetings.open):
                 notes[AMBIGUOUS + (MORE_GREETING if greeted else LATE_GREETING)] = 1
         return notes
@@ -415,13 +430,25 @@ class RunInProgress:
         return run if marked == run.turns else rewritten(run, closing, marked)
 
     def _marked(self, turn: Turn) -> Turn:
-        """Note a call's first turn as ambiguous where a greeting may have come for the reply."""
-        first = turn.turn == 1 and turn.greeting_ms is None and turn.gap_ms is not None
+        """Note a turn as ambiguous that only the rest of the run shows to be."""
         own = any(mark.name == "endpoint" for mark in turn.marks)
-        if not (self._greetings.greets and first) or own or turn.ambiguous:
+        if turn.gap_ms is None or own or turn.ambiguous:
             return turn
-        notes = {**turn.notes, AMBIGUOUS + UNHEARD_GREETING: 1}
-        return turn.model_copy(update={"notes": notes})
+        why = CLAIMED if turn.key in self._claimed else ""
+        if turn.turn == 1 and turn.greeting_ms is None:
+            why = self._why_greeting(turn.gap_ms) or why
+        notes = {**turn.notes, AMBIGUOUS + why: 1}
+        return turn.model_copy(update={"notes": notes}) if why else turn
+
+    def _why_greeting(self, gap_ms: float) -> str:
+        """Say why what was heard first in a call may have been a greeting; empty if it was none."""
+        if self._greetings.greets:
+            return UNHEARD_GREETING
+        if self._greetings.steady:
+            return STEADY_GREETING
+        usual_ms = median(turn.gap_ms for turn in self.turns if turn.gap_ms is not None)
+        quick = self._greetings.open and gap_ms < min(EARLY_MS, QUICK * usual_ms)
+        return QUICK_GREETING if quick else ""
 
 
 def _opening_record(plan: PlayPlan, target: Target, settings: dict[str, Any]) -> RunRecord:

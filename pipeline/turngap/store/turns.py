@@ -52,6 +52,7 @@ def stored_fields(turn: TrackedTurn) -> dict[str, Any]:
         "counts": _counts(turn, heard),
         "calls": calls_of(turn.agent_turns),
         "notes": {AMBIGUOUS + why: 1 for why in turn.ambiguous}
+        | dict.fromkeys(turn.guesses, 1)
         | ({} if turn.why_no_marks is None else {f"no marks: {turn.why_no_marks}": 1}),
         "endpoint_why": heard.why if heard else None,
     }

@@ -6,7 +6,7 @@ from math import inf
 
 from turngap.core.audio import AUDIBLE_DBFS, UNPLACED_MS
 from turngap.core.budget import TurnEnd, outcome_of
-from turngap.core.clock import ms_to_ns, ns_to_ms
+from turngap.core.clock import NS_PER_MS, ms_to_ns, ns_to_ms
 from turngap.core.credits import EARLY_MS, Credits, any_in, credits_of, earliest_ns, is_short
 from turngap.core.events import (
     AgentBed,
@@ -312,7 +312,7 @@ class TurnTracker:
         own = heard is not None and heard.marks.get("endpoint", 0) >= speech.start_ns
         if own:
             return ()
-        late_ms = ns_to_ms((old[-1].end_ns or inf) - speech.end_ns) if old else 0
+        late_ms = ((old[-1].end_ns or inf) - speech.end_ns) / NS_PER_MS if old else 0.0
         whole = credits.reply and old and old[-1].start_ns < earliest_ns(speech)
         if late_ms >= EARLY_MS and not whole:
             until = "on" if late_ms == inf else f"until {late_ms:.0f} ms after the person's end"

@@ -175,7 +175,6 @@ async def test_a_caller_that_was_starved_now_and_then_leaves_the_verdict(
     assert "starved in 12 of 108 turns" in done.candidate.record.why_invalid[0]
     text = check_text(record)
     assert "starved in 24 of 108 pairs" in text
-    assert "INVALID by itself" in text
 
 
 async def test_an_agent_that_takes_the_processor_from_the_caller_is_not_compared(

@@ -30,8 +30,8 @@ target = 0.9
 # Not for a file: these differ from one call to the next, or would let a repository's file write
 # anywhere, open this machine to others, spend money on a judge, or call a cluster.
 NEVER = {
-    "json_", "label", "save", "resume", "vary", "virtual", "on", "ray_address", "judge",
-    "otlp", "help",
+    "json_", "verbose", "quiet", "label", "save", "resume", "vary", "virtual", "on", "ray_address",
+    "judge", "otlp", "help",
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent / "words"
 sys.path.insert(0, str(HERE.parents[1] / "helpers"))
@@ -21,15 +22,20 @@ from made_loads import hard_cases  # noqa: E402
 from made_records import every_outcome, make_comparison, make_run, make_turn, scaled  # noqa: E402
 
 import turngap.cli  # noqa: E402
+from turngap.check.files import junit  # noqa: E402
 from turngap.check.report import check_report  # noqa: E402
+from turngap.check.stored import compare_stored, diff_report  # noqa: E402
 from turngap.compare.figures import Side  # noqa: E402
 from turngap.compare.report import comparison_report  # noqa: E402
 from turngap.core.events import ToolCall  # noqa: E402
-from turngap.core.results import AnswerRecord, BackchannelRecord, Turn  # noqa: E402
+from turngap.core.results import AnswerRecord, BackchannelRecord, JudgeRecord, Turn  # noqa: E402
 from turngap.fleet.report import read_simulation, simulation_report  # noqa: E402
+from turngap.history.kinds import Entry  # noqa: E402
+from turngap.history.listing import list_report  # noqa: E402
 from turngap.load.report import load_report  # noqa: E402
 from turngap.report import page  # noqa: E402
-from turngap.report.console import turn_block  # noqa: E402
+from turngap.report.console import run_blocks, turn_block  # noqa: E402
+from turngap.report.junit import run_junit  # noqa: E402
 from turngap.report.markdown import markdown  # noqa: E402
 from turngap.report.run import run_report  # noqa: E402
 from turngap.report.sections import Report  # noqa: E402
@@ -53,6 +59,8 @@ def eventful_turns() -> list[Turn]:
     heard = (BackchannelRecord(say="mm-hm", start_ms=1, reply_stopped=True),)
     wrong = AnswerRecord(verdict="wrong", failed=('all_of: "ten" was not said',))
     cut = AnswerRecord(verdict="not_judged", heard="It's", why="broken off")
+    misheard = AnswerRecord(verdict="wrong", heard="two pizzas", failed=("none_of: two",))
+    judged = JudgeRecord(right=False, why="it promised nothing")
     return [
         *every_outcome(),
         make_turn(turn=8, yield_ms=243.0, starved=True, backchannels=heard, answer=wrong),
@@ -60,6 +68,7 @@ def eventful_turns() -> list[Turn]:
         make_turn(turn=10, counts=SPEED, answer=AnswerRecord(verdict="right")),
         make_turn(turn=11, marks_ms={"endpoint": 200.0, "agent_onset": 612.0}),
         make_turn(turn=12, marks_ms={"received": 699.7, "agent_onset": 700.0}),
+        make_turn(turn=13, counts={**SPEED, "llm_cold": 1}, transcribed=misheard, judged=judged),
     ]
 
 
@@ -88,6 +97,31 @@ def checks() -> Iterator[tuple[str, Report]]:
         candidate = make_run(make_turns(60, slower_ms=slower))
         reference = make_run(make_turns(60)) if played else None
         yield f"{number} {record.verdict}", check_report(record, candidate, reference)
+
+
+def differences_of_runs() -> Iterator[tuple[str, Report]]:
+    reference, slower = make_run(make_turns(60)), make_run(make_turns(60, slower_ms=80.0))
+    other = make_run(make_turns(60), starved_ms=40.0, valid=False, why_invalid=("no replies",))
+    for name, candidate in (("slower", slower), ("not comparable", other)):
+        at = {
+            "started_utc": "2026-11-20T15:28:03+00:00",
+            "finished_utc": "2026-11-20T15:28:03+00:00",
+        }
+        record = compare_stored(reference, candidate).model_copy(update=at)
+        yield name, diff_report(record, reference, candidate, Path("runs"))
+
+
+def lists() -> Iterator[tuple[str, Report]]:
+    gap_ms = {"p50": 400.0, "p95": None}
+    about: dict[str, Any] = {"kind": "replay", "status": "finished", "gap_ms": gap_ms, "n": 8}
+    used = {"valid": True, "hits": 6, "cut_ins": 1, "commit": "7ae7a1d"}
+    entries = [
+        Entry(path="runs/one", **about, **used),
+        Entry(path="runs/two", **about, **used, agent="mine", label="before the change"),
+        Entry(path="runs/three", **about, valid=False, why=("the caller was starved",)),
+        Entry(path="runs/four", **{**about, "status": "failed"}, valid=False, why=("no bot",)),
+    ]
+    yield "four runs", list_report(entries, Path("runs"))
 
 
 def comparisons() -> Iterator[tuple[str, Report]]:
@@ -149,6 +183,8 @@ REPORTS: dict[str, Callable[[], Iterator[tuple[str, Report]]]] = {
     "check": checks,
     "compare": comparisons,
     "load": loads,
+    "history": lists,
+    "diff": differences_of_runs,
     "turns": curves,
     "simulate": simulations,
 }
@@ -163,7 +199,11 @@ def words_of(kind: str) -> str:
             parts += [f"=== {kind}: {name}, Markdown", markdown(report)]
             parts += [f"=== {kind}: {name}, page", "\n".join(Page(page.render(report)).lines)]
     if kind == "run":
+        parts += ["=== run, JUnit", run_junit(make_run(eventful_turns())).decode()]
+        parts += [block.plain for block in run_blocks(make_run(eventful_turns()), WIDTH)[:-1]]
         parts += [turn_block(turn, WIDTH).plain for turn in eventful_turns()]
+    if kind == "check":
+        parts += [f"=== check, JUnit\n{junit(record, '').decode()}" for record in every_check()]
     lines = [line.rstrip() for part in parts for line in part.splitlines()]
     return "\n".join(lines) + "\n"
 

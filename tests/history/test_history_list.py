@@ -42,7 +42,6 @@ def test_the_list_names_every_folder_and_why_one_cannot_be_used(tmp_path, capsys
     for kind in ("run", "check", "compare", "turns", "load"):
         assert folders[kind].name in done.out
     assert "? unfinished" in done.out
-    assert "it was ended, or is being played" in " ".join(done.out.split())
 
 
 def test_csv_has_a_row_for_each_entry(tmp_path, capsys):
@@ -64,9 +63,6 @@ def test_nothing_stored_is_no_error_and_a_folder_that_is_not_there_is(
     monkeypatch.chdir(tmp_path)
     done = turngap_here(capsys, "history")
     assert (done.code, done.out) == (0, "")
-    assert "nothing is stored in ./runs; --runs DIR looks elsewhere" in done.err
-    assert "turngap replay --agent ws://" in done.err
-    assert "nothing is stored in ./runs" in turngap_here(capsys, "history", "trend").err
     assert turngap_here(capsys, "history", "--json").document() == {"runs": []}
     done = turngap_here(capsys, "history", "--runs", "gone")
     assert (done.code, "cannot list gone" in done.err) == (2, True)

@@ -31,7 +31,6 @@ from turngap.judge.play import (
     transcribe,
     transcribed,
 )
-from turngap.report.console import turn_block
 from turngap.report.run import summary_block
 from turngap.scenario.library import load_scenario
 from turngap.scenario.model import Scenario
@@ -144,9 +143,6 @@ async def test_a_black_box_is_judged_by_its_sound(tmp_path: Path, library: Path)
     assert with_.settings["listens_to"] == "agent"
     text = " ".join(summary_block(again, 100).plain.split())
     assert "by sound 50 % 1 of 2 turns" in text
-    assert "pocketsphinx, closed domain" in text
-    shown = " ".join(turn_block(again.turns[1], 100).plain.split())
-    assert "by sound “two large pizzas coming up”: ✗ wrong" in shown
 
 
 async def test_silence_is_not_judged_and_a_turn_without_a_reply_is_as_wrong_as_before(

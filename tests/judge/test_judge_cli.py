@@ -34,7 +34,6 @@ def test_without_anything_to_judge_with_it_says_what_there_is(capsys: Capsys, ru
     done = turngap_here(capsys, "judge", run)
     assert done.code == 2
     assert "nothing to judge with" in done.err
-    assert "--transcribe STT, --llm LLM or both" in done.err
 
 
 def test_a_run_without_sound_is_not_judged_and_says_so(capsys: Capsys, run: Path) -> None:

@@ -80,7 +80,6 @@ def test_a_judge_has_a_column_of_its_own_and_says_where_it_and_the_rules_disagre
     assert "| right by the rules | right by judge openai m |" in page
     assert f"sim:distilled (simulated): judge and rules disagree in 1 of 3 turns ({SAID})" in page
     assert "sim:full (simulated): judge and rules disagree in 0 of 3 turns\n" in page
-    assert "go by the rules" in page
     assert "right by judge openai m" in (folder / "report.html").read_text("utf-8")
 
 

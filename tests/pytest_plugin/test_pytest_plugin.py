@@ -64,9 +64,9 @@ def test_stage(turngap):
         [
             '>       turngap.replay("ws://127.0.0.1:9/ws").assert_hit_rate(0.95)',
             "E   *LatencyError: hit rate 81 % (17 of 21 turns within 800 ms;*), expected 95 %",
-            "E*most of it: llm_first_token, median 720 ms in these turns, 120 ms in the other 17",
+            "E*most of it: *llm_first_token*, median 720 ms in these turns, 120 ms in the other 17",
             "E*! coffee-order · turn 2 · repeat 2 · late · 998 ms, 198 over the budget",
-            "E*█ llm_first_token 720*",
+            "E*█ first token 720*",
             "E*… and 1 turn more",
             "E*run: */*made",
             "E   *LatencyError: llm_first_token p95 720 ms (*; n=21), expected at most 450 ms",
@@ -195,7 +195,7 @@ def test_a_stage_that_the_agent_does_not_report_is_not_held(inner: Inner, play: 
     result = inner(code)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["*no turn has the stage sent*unattributed*", "*add MarksObserver*", "*inconclusive"]
+        ["*no turn has the stage sent*unattributed*", "*MarksObserver*", "*inconclusive"]
     )
 
 

@@ -25,10 +25,7 @@ MOST_REASONS = 10
 _NARROW = 100
 _MOST_LABEL, _MOST_LABEL_NARROW, _MOST_LABEL_PAGE = 20, 10, 60
 _NONE = "–"
-_CAPTION = (
-    "n: turns that count. p50, p95: of the gap in ms; a turn without a reply counts as slower than "
-    "any, and – stands where there are too few turns."
-)
+_CAPTION = "n: turns that count. p50, p95: of the gap in ms; –: too few turns."
 # Said only where there is such a row.
 _FIGURES_OF: Mapping[Kind, str] = {
     "check": "The figures of a check are its candidate's.",
@@ -131,7 +128,6 @@ def list_table(entries: Sequence[Entry], most_label: int = _MOST_LABEL) -> secti
     ]
     figures = [(column, list(map(shown, entries))) for column, shown in _FIGURES]
     known = [(column, values) for column, values in figures if set(values) != {_NONE}]
-    unknown = [column for column, values in figures if set(values) == {_NONE}]
     head = [
         sections.Column("folder"),
         sections.Column("result", left=True),
@@ -145,7 +141,6 @@ def list_table(entries: Sequence[Entry], most_label: int = _MOST_LABEL) -> secti
     common = {name: values[0] for name, values in texts if len(set(values)) == 1 < len(values)}
     kinds = {entry.kind for entry in entries}
     notes = [_common_words(len(entries), common), _CAPTION if known else ""]
-    notes += [f"Not known of any: {', '.join(unknown)}."] if unknown and known else []
     notes += [note for kind, note in _FIGURES_OF.items() if kind in kinds]
     return sections.Table(head, rows, " ".join(filter(None, notes)))
 
@@ -196,10 +191,10 @@ def reasons(entries: Sequence[Entry], width: int) -> list[Text]:
     shown = [(terminal.cropped(name(e), width // 2), e.why[0]) for e in invalid[-MOST_REASONS:]]
     room = max(cell_len(folder) for folder, _ in shown)
     more = len(invalid) - MOST_REASONS
-    first = "Why they cannot be used" + (f", and {more} more" if more > 0 else "")
+    first = "Not usable" + (f", and {more} more" if more > 0 else "")
     return [
         Text(),
-        Text(terminal.cropped(f"{first}; --json cuts none:", width), style="dim"),
+        Text(terminal.cropped(f"{first} (--json has the whole reasons):", width), style="dim"),
         *(
             Text(terminal.cropped(f"{folder}{' ' * (room - cell_len(folder))}  {why}", width))
             for folder, why in shown

@@ -101,9 +101,9 @@ def turn_line(turn: Turn, width: int) -> Text:
     style = terminal.STYLES[looks.OUTCOME_STYLES[turn.outcome]]
     number = f" {turn.turn}" + (f", repeat {turn.repeat}" if turn.repeat > 1 else "")
     gap = "–" if turn.gap_ms is None else f"{words.ms(turn.gap_ms)} ms"
-    slowest = _slowest(turn)
-    about = turn.outcome if turn.outcome != "answered" else slowest
-    about += ", wrong answer" if turn.answer.verdict == "wrong" else ""
+    about = turn.outcome if turn.outcome != "answered" else _slowest(turn)
+    if turn.answer.verdict == "wrong":
+        about = "wrong answer"
     room = min(NAME_COLUMNS, width // 3)
     name = terminal.cropped(printable(turn.scenario), room - len(number)) + number
     text = Text.assemble((f"{looks.SYMBOLS[turn.outcome]} ", style), name.ljust(room), f"{gap:>9} ")

@@ -23,8 +23,9 @@ from turngap.load.figures import cut_short, evidence_of, evidence_so_far, figure
 from turngap.load.play import until_decided
 from turngap.load.record import StepFigures
 from turngap.load.schedule import SETUP_S, Call, Shape, Step, held_for, turn_s
-from turngap.load.search import MAX_MINUTES, TARGET, Pace, Probe, Search
+from turngap.load.search import TARGET, Pace, Probe, Search
 from turngap.load.steps import at_once
+from turngap.play.options import LOAD_MINUTES
 from turngap.testing.virtual import LoopClock, in_virtual_time
 
 HIGHEST = 32
@@ -205,7 +206,7 @@ class Trial:
 
 def searched(capacity: int, seed: int, limit: Limit = "slows", highest: int = HIGHEST) -> Trial:
     """Search for the most sessions that an agent of this capacity holds."""
-    search = Search(highest, PACE, most_s=60 * MAX_MINUTES)
+    search = Search(highest, PACE, most_s=60 * LOAD_MINUTES)
     steps, seconds = list[StepFigures](), 0.0
     while (probe := search.next()) is not None:
         decided = partial(search.decided, probe)

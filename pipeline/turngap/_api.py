@@ -5,23 +5,20 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from turngap._playing import awaitable, blocking
+from turngap._playing import Line, awaitable, blocking
 from turngap.core.budget import (
     CALIBRATION_TURNS,
     DEFAULT_BUDGET_MS,
-    MAX_STARVED_MS,
-    MOST_PLAYED,
     NO_REPLY_MS,
     QUIET_MS,
     STARVED_MS,
 )
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.labels import checked_label
 from turngap.core.results import Turn
+from turngap.play.options import checked
 
 if TYPE_CHECKING:
     from turngap.check.play import Checked
@@ -31,6 +28,7 @@ if TYPE_CHECKING:
     from turngap.store.runs import Run
 
 Names = str | Path | Sequence[str | Path]
+Texts = str | Sequence[str]
 OnTurn = Callable[[Turn], None]
 
 
@@ -40,7 +38,7 @@ async def replay(
     *,
     start: str | None = None,
     dialect: str = "",
-    headers: Names = (),
+    headers: Texts = (),
     scenarios: Names | None = None,
     tag: str | None = None,
     repeat: int = 1,
@@ -48,7 +46,7 @@ async def replay(
     llm: str | None = None,
     stt: str | None = None,
     tts: str | None = None,
-    sets: Names = (),
+    sets: Texts = (),
     seed: int | None = None,
     marks: bool = True,
     phase_ms: float = 0.0,
@@ -63,7 +61,8 @@ async def replay(
     out: str | Path | None = None,
     otlp: str | None = None,
     settings: Mapping[str, Any] | None = None,
-    on_turn: OnTurn = lambda _: None,
+    on_turn: OnTurn | None = None,
+    progress: bool = True,
 ) -> "Run":
     """Play recorded people against a voice agent in real time, and measure every turn.
 
@@ -110,6 +109,7 @@ async def replay(
             says what was sent, and warns of what could not be.
         settings: anything else to store with the run, for example the test that played it.
         on_turn: is called with each turn when it is stored, in another thread.
+        progress: whether a line on stderr shows how far it is, in a terminal or a notebook.
 
     Returns:
         The stored run. Its figures do not hold where `run.valid` is False.
@@ -118,49 +118,15 @@ async def replay(
         InputError: an argument cannot be used.
         AgentError: the agent cannot be reached, or failed; the error's `stored` is the run so far.
     """
-    from turngap.caller.stream import RATE
-    from turngap.play.plan import Progress, ReplayPlan
+    asked = checked("replay", locals())
+    from turngap.play.plan import ReplayPlan
     from turngap.play.rounds import replay as play
-    from turngap.play.target import AgentChoice
     from turngap.report.run import write_html
     from turngap.telemetry import exporting
 
-    _number("repeat", repeat, 1, MOST_PLAYED, whole=True)
-    _number("calibration", calibration, 0, MOST_PLAYED, whole=True)
-    _number("starved_ms", starved_ms, 1, MAX_STARVED_MS)
-    _number("phase_ms", phase_ms, 0, MAX_MS)
-    _number("budget_ms", budget_ms, 1, MAX_MS)
-    _number("greeting_ms", greeting_ms, 0, MAX_MS)
-    plan = ReplayPlan.of(
-        AgentChoice.of(
-            str(agent),
-            _names(sets),
-            llm,
-            backends={"stt": stt, "tts": tts},
-            seed=seed,
-            traced=marks,
-            start=start,
-            dialect=dialect,
-            headers=_names(headers),
-        ),
-        _names(scenarios or ()),
-        tag,
-        _path(library),
-        {"repeat": repeat, "phase_ms": phase_ms, **(settings or {})},
-        rounds=repeat,
-        phase=round(phase_ms * RATE / 1000),
-        budget_ms=budget_ms,
-        label=checked_label(label),
-        out=_path(out),
-        calibration_turns=calibration,
-        greeting_ms=greeting_ms,
-        stop_on_error=stop_on_error,
-        no_reply_ms=no_reply_ms,
-        quiet_ms=quiet_ms,
-        starved_ms=starved_ms,
-    )
-    with exporting(otlp) as telemetry:
-        run, failure = await play(replace(plan, telemetry=telemetry), Progress(on_turn=on_turn))
+    plan = ReplayPlan.asked(asked, **(settings or {}))
+    with exporting(otlp) as telemetry, Line.shown(plan, on_turn, progress) as shown:
+        run, failure = await play(replace(plan, telemetry=telemetry), shown)
     try:
         write_html(run)
     except InputError as e:
@@ -178,10 +144,10 @@ async def check(  # noqa: D417
     against: str | Path | None = None,
     start_against: str | None = None,
     dialect: str = "",
-    headers: Names = (),
+    headers: Texts = (),
     against_dialect: str = "",
-    against_headers: Names = (),
-    against_sets: Names = (),
+    against_headers: Texts = (),
+    against_sets: Texts = (),
     baseline: str | Path | None = None,
     budgets: Mapping[str, float] | None = None,
     save: str | Path | None = None,
@@ -197,7 +163,7 @@ async def check(  # noqa: D417
     llm: str | None = None,
     stt: str | None = None,
     tts: str | None = None,
-    sets: Names = (),
+    sets: Texts = (),
     seed: int | None = None,
     no_reply_ms: float = NO_REPLY_MS,
     quiet_ms: float = QUIET_MS,
@@ -207,7 +173,8 @@ async def check(  # noqa: D417
     label: str = "",
     out: str | Path | None = None,
     otlp: str | None = None,
-    on_turn: OnTurn = lambda _: None,
+    on_turn: OnTurn | None = None,
+    progress: bool = True,
 ) -> "Checked":
     """Compare an agent with a reference, and say whether it got slower, as `turngap check` does.
 
@@ -241,7 +208,7 @@ async def check(  # noqa: D417
         max_minutes: see `until_decided`.
         scenarios, tag, llm, stt, tts, sets, seed, starved_ms: as in `replay`.
         no_reply_ms, quiet_ms: as in `replay`.
-        calibration, library, label, out, otlp, on_turn: as in `replay`.
+        calibration, library, label, out, otlp, on_turn, progress: as in `replay`.
 
     Returns:
         The check: its `verdict` (`pass`, `regressed`, `undecided` or `cannot_compare`), its
@@ -251,58 +218,19 @@ async def check(  # noqa: D417
         InputError: an argument cannot be used, or the baseline cannot be read.
         AgentError: an agent cannot be reached, or failed; the error's `stored` is the check so far.
     """
+    asked = checked("check", locals())
     from turngap.check.files import write_reports
-    from turngap.check.plan import CheckPlan, refuse
+    from turngap.check.plan import CheckPlan
     from turngap.check.play import check as play
-    from turngap.core.paired import Limits
-    from turngap.play.plan import Progress
-    from turngap.play.target import AgentChoice
     from turngap.telemetry import exporting
 
-    _number("calibration", calibration, 0, whole=True)
-    _number("rounds", rounds, 1, whole=True)
-    plan = CheckPlan.of(
-        AgentChoice.of(
-            str(agent),
-            _names(sets),
-            llm,
-            backends={"stt": stt, "tts": tts},
-            seed=seed,
-            start=start,
-            dialect=dialect,
-            headers=_names(headers),
-        ),
-        _names(scenarios or ()),
-        tag,
-        _path(library),
-        against=None if against is None else str(against),
-        against_sets=_names(against_sets),
-        start_against=start_against,
-        against_dialect=against_dialect,
-        against_headers=_names(against_headers),
-        baseline=_path(baseline),
-        save=_path(save),
-        rounds=rounds or 0,
-        phases=phases,
-        limits=Limits(limit_p50_ms, limit_p95_ms),
-        budgets=budgets or {},
-        target=target,
-        until_decided=until_decided,
-        max_minutes=max_minutes,
-        no_reply_ms=no_reply_ms,
-        quiet_ms=quiet_ms,
-        starved_ms=starved_ms,
-        calibration_turns=calibration,
-        label=checked_label(label),
-        out=_path(out),
-    )
-    refuse(plan)
-    with exporting(otlp) as telemetry:
-        checked = await play(replace(plan, telemetry=telemetry), Progress(on_turn=on_turn))
-    write_reports(checked.record, checked.path, checked.candidate, checked.reference)
-    if checked.failure is not None:
-        _raise(checked.failure, checked)
-    return checked
+    plan = CheckPlan.asked(asked)
+    with exporting(otlp) as telemetry, Line.shown(plan, on_turn, progress) as shown:
+        finished = await play(replace(plan, telemetry=telemetry), shown)
+    write_reports(finished.record, finished.path, finished.candidate, finished.reference)
+    if finished.failure is not None:
+        _raise(finished.failure, finished)
+    return finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +257,7 @@ async def compare(  # noqa: D417
     prices: Mapping[str, tuple[float, float]] | None = None,
     stt: str | None = None,
     tts: str | None = None,
-    sets: Names = (),
+    sets: Texts = (),
     seed: int | None = None,
     no_reply_ms: float = NO_REPLY_MS,
     quiet_ms: float = QUIET_MS,
@@ -338,7 +266,8 @@ async def compare(  # noqa: D417
     label: str = "",
     out: str | Path | None = None,
     otlp: str | None = None,
-    on_turn: OnTurn = lambda _: None,
+    on_turn: OnTurn | None = None,
+    progress: bool = True,
 ) -> Compared:
     """Compare LLM backends of one agent over the same recordings, as `turngap compare` does.
 
@@ -354,7 +283,7 @@ async def compare(  # noqa: D417
         prices: US dollars per million tokens in and out, by a backend's label.
         scenarios, tag, budget_ms, stt, tts, sets, seed, starved_ms: as in `replay`.
         no_reply_ms, quiet_ms: as in `replay`.
-        library, label, out, otlp, on_turn: as in `replay`.
+        library, label, out, otlp, on_turn, progress: as in `replay`.
 
     Returns:
         The comparison: its `record`, with the figures of each backend, and its folder `path`.
@@ -364,37 +293,15 @@ async def compare(  # noqa: D417
         InputError: an argument cannot be used.
         AgentError: an agent failed; the error's `stored` is the comparison so far.
     """
+    asked = checked("compare", locals())
     from turngap.compare.play import ComparePlan
     from turngap.compare.play import compare as play
     from turngap.compare.report import write_reports
-    from turngap.play.plan import MAX_PHASES, Progress
-    from turngap.play.target import AgentChoice
     from turngap.telemetry import exporting
 
-    _number("rounds", rounds, 1, whole=True)
-    _number("phases", phases, 1, MAX_PHASES, whole=True)
-    _number("starved_ms", starved_ms, 1, MAX_STARVED_MS)
-    _number("budget_ms", budget_ms, 1, MAX_MS)
-    plan = ComparePlan.of(
-        AgentChoice.of(str(agent), _names(sets), backends={"stt": stt, "tts": tts}, seed=seed),
-        llms,
-        _names(scenarios or ()),
-        tag,
-        _path(library),
-        prices=dict(prices or {}),
-        rounds=rounds,
-        phases=phases,
-        budget_ms=budget_ms,
-        label=checked_label(label),
-        out=_path(out),
-        no_reply_ms=no_reply_ms,
-        quiet_ms=quiet_ms,
-        starved_ms=starved_ms,
-    )
-    with exporting(otlp) as telemetry:
-        record, path, failure = await play(
-            replace(plan, telemetry=telemetry), Progress(on_turn=on_turn)
-        )
+    plan = ComparePlan.asked(asked, dict(prices or {}))
+    with exporting(otlp) as telemetry, Line.shown(plan, on_turn, progress) as shown:
+        record, path, failure = await play(replace(plan, telemetry=telemetry), shown)
     write_reports(record, path)
     compared = Compared(record, path)
     if failure is not None:
@@ -408,7 +315,7 @@ async def load(  # noqa: D417
     *,
     start: str | None = None,
     dialect: str = "",
-    headers: Names = (),
+    headers: Texts = (),
     sessions: int | str | None = None,
     max_sessions: int | None = None,
     min_sessions: int | None = None,
@@ -428,7 +335,7 @@ async def load(  # noqa: D417
     llm: str | None = None,
     stt: str | None = None,
     tts: str | None = None,
-    sets: Names = (),
+    sets: Texts = (),
     seed: int | None = None,
     greeting_ms: float | None = None,
     no_reply_ms: float = NO_REPLY_MS,
@@ -439,7 +346,8 @@ async def load(  # noqa: D417
     label: str = "",
     out: str | Path | None = None,
     otlp: str | None = None,
-    on_now: "Callable[[Now], None]" = lambda _: None,
+    on_now: "Callable[[Now], None] | None" = None,
+    progress: bool = True,
 ) -> "Loaded":
     """Find how many calls at once an agent holds, and how sure that is, as `turngap load` does.
 
@@ -476,51 +384,22 @@ async def load(  # noqa: D417
         InputError: an argument cannot be used.
         AgentError: the agent failed; the error's `stored` is the load test so far.
     """
+    asked = checked("load", locals())
     from turngap.load.export import write_reports
     from turngap.load.keeping import LoadProgress
     from turngap.load.plan import LoadPlan
     from turngap.load.play import load as play
-    from turngap.play.target import AgentChoice
     from turngap.telemetry import exporting
 
-    plan = LoadPlan.of(
-        AgentChoice.of(
-            str(agent),
-            _names(sets),
-            llm,
-            backends={"stt": stt, "tts": tts},
-            seed=seed,
-            start=start,
-            dialect=dialect,
-            headers=_names(headers),
-        ),
-        _names(scenarios or ()),
-        tag,
-        _path(library),
-        sessions=sessions,
-        max_sessions=max_sessions,
-        min_sessions=min_sessions,
-        max_minutes=max_minutes,
-        rate=rate,
-        arrivals=arrivals,
-        duration_s=duration_s,
-        warm_up_s=warm_up_s,
-        budget_ms=budget_ms,
-        target=target,
-        confidence=confidence,
-        callers=callers,
-        executor=on,
-        ray_address=ray_address,
-        greeting_ms=greeting_ms,
-        no_reply_ms=no_reply_ms,
-        quiet_ms=quiet_ms,
-        starved_ms=starved_ms,
-        calibration_turns=calibration,
-        label=checked_label(label),
-        out=_path(out),
-    )
-    with exporting(otlp) as telemetry:
-        loaded = await play(replace(plan, telemetry=telemetry), LoadProgress(on_now=on_now))
+    plan = LoadPlan.asked(asked)
+    with exporting(otlp) as telemetry, Line(plan.probable_s, on=progress) as line:
+
+        def tell(now: "Now") -> None:
+            line.reach(now.done_s, "s")
+            if on_now is not None:
+                on_now(now)
+
+        loaded = await play(replace(plan, telemetry=telemetry), LoadProgress(on_now=tell))
     write_reports(loaded.record, loaded.path)
     if loaded.failure is not None:
         _raise(loaded.failure, loaded)
@@ -536,23 +415,3 @@ load_async = awaitable(load)
 def _raise(failure: TurngapError, stored: Any) -> NoReturn:
     failure.stored = stored
     raise failure
-
-
-def _names(given: Names) -> tuple[str, ...]:
-    return (str(given),) if isinstance(given, str | Path) else tuple(map(str, given))
-
-
-def _path(given: str | Path | None) -> Path | None:
-    return None if given is None else Path(given)
-
-
-# Of a budget, a greeting and a phase, as on the command line; 1e308 could not be counted in ns.
-MAX_MS = 60_000.0
-
-
-def _number(name: str, value: Any, least: float, most: float = inf, *, whole: bool = False) -> None:
-    """Refuse a value outside its range; None is the default of what may be left out."""
-    from turngap.play.plan import require_number
-
-    if value is not None:
-        require_number("argument.range", name, value, least, most, whole=whole)

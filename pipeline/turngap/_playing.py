@@ -17,12 +17,18 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import wraps
 from importlib import import_module
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 
 from turngap.clocks import MonotonicClock
-from turngap.core.clock import ms_to_ns
+from turngap.core.clock import NS_PER_S, ms_to_ns
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.secrets import remember_secrets
+from turngap.core.lengths import minutes_words, seconds_left
+from turngap.core.secrets import remember_secrets, without_known_secrets
+from turngap.core.untrusted import harmless
+
+if TYPE_CHECKING:
+    from turngap.core.results import Turn
+    from turngap.play.plan import PlayPlan, Progress
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -171,6 +177,67 @@ def quietly() -> Iterator[None]:
         finally:
             if first:
                 logger.enable("pipecat")
+
+
+class Line:
+    """A line on stderr that shows how far a play is, in a terminal or a notebook; silent elsewhere.
+
+    Args:
+        total: steps, or seconds, as far as they are known.
+        planned_s: how long all of it is expected to take.
+        on: False: silent everywhere.
+    """
+
+    def __init__(self, total: float, planned_s: float | None = None, *, on: bool = True) -> None:
+        notebook = type(sys.stderr).__module__.startswith("ipykernel")
+        self._on = on and (notebook or sys.stderr.isatty())
+        self._total, self._planned_s = total, total if planned_s is None else planned_s
+        self._clock = MonotonicClock()
+        self._begun_ns, self._width, self._done, self._what = self._clock.now_ns(), 0, 0, ""
+
+    @classmethod
+    @contextmanager
+    def shown(
+        cls, plan: "PlayPlan", on_turn: "Callable[[Turn], None] | None", on: bool
+    ) -> "Iterator[Progress]":
+        """Show a plan's progress for as long as it is played."""
+        from turngap.play.plan import Progress
+
+        with cls(plan.turns, plan.minutes * 60, on=on) as line:
+
+            def count(turn: "Turn") -> None:
+                line.reach(line._done + 1, "turns")
+                if on_turn is not None:
+                    on_turn(turn)
+
+            line.reach(0, "turns")
+            yield Progress(on_step=line.step, on_turn=count)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._write("")
+
+    def step(self, what: str) -> None:
+        """Name what is being done now."""
+        self._what = f": {what}"
+        self.reach(self._done, "turns")
+
+    def reach(self, done: float, unit: str) -> None:
+        """Show how much is done, and about how long the rest takes."""
+        self._done, total = done, max(done, self._total)
+        elapsed_s = (self._clock.now_ns() - self._begun_ns) / NS_PER_S
+        left_s = seconds_left(done / total, elapsed_s, self._planned_s) if total else None
+        left = "" if left_s is None or done >= total else f", {minutes_words(left_s / 60)} left"
+        self._write(f"{done:.0f} of {total:.0f} {unit}{left}{self._what}")
+
+    def _write(self, text: str) -> None:
+        if self._on:
+            shown = harmless(without_known_secrets(text))[:78]
+            sys.stderr.write(f"\r{shown.ljust(self._width)}" + ("" if text else "\r"))
+            sys.stderr.flush()
+            self._width = len(shown)
 
 
 def _kept(stored: Any) -> str:

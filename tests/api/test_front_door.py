@@ -3,6 +3,7 @@
 import asyncio
 import csv
 import doctest
+import io
 import os
 import runpy
 import signal
@@ -20,7 +21,7 @@ from commandline import SCENARIOS, ScriptedProcess
 from fake_agents import NEW, OLD, FakeAgents, stand_in
 
 import turngap
-from turngap.cli import checking, comparing, loading, measuring
+from turngap.play.options import options_of
 from turngap.play.run import RunInProgress
 from turngap.store.folders import INTERRUPTED, run_folders
 from turngap.store.runs import Run
@@ -350,19 +351,31 @@ def test_in_real_time_within_a_running_loop() -> None:
     assert all(turn.gap_ms > 199 for turn in run.turns if turn.gap_ms is not None)
 
 
-@pytest.mark.parametrize(
-    ("play", "command"),
-    [
-        (turngap.replay, measuring.replay),
-        (turngap.check, checking.check),
-        (turngap.compare, comparing.compare),
-        (turngap.load, loading.load),
-    ],
-)
-def test_a_function_and_its_command_have_the_same_defaults(play, command):
-    ours, theirs = signature(play).parameters, signature(command).parameters
-    both = ours.keys() & theirs.keys()
-    assert len(both) >= 9
-    assert {name: ours[name].default for name in both} == {
-        name: theirs[name].default for name in both
-    }
+@pytest.mark.parametrize("play", [turngap.replay, turngap.check, turngap.compare, turngap.load])
+def test_a_function_has_the_options_of_its_command_with_their_defaults(
+    play: Callable[..., Any],
+) -> None:
+    ours, options = signature(play).parameters, options_of(play.__name__, typed=False)
+    assert options.keys() - ours.keys() <= {"json_", "resume", "min_hit_rate", "judge", "marks"}
+    for name in ours.keys() & options.keys() - {"scenarios", "llms"}:
+        assert (ours[name].default or None) == (options[name].initial or None), name
+    assert "<function" not in str(signature(play))
+
+
+def test_a_terminal_and_a_notebook_see_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, agents: FakeAgents
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for progress in (True, False):
+        shown = Terminal()
+        monkeypatch.setattr("sys.stderr", shown)
+        replayed(progress=progress)
+        assert ("2 of 3 turns" in shown.getvalue()) is progress
+        assert shown.getvalue().endswith("\r") is progress
+
+
+def test_dir_has_the_public_names_alone() -> None:
+    assert dir(turngap) == sorted(turngap.__all__)

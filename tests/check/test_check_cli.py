@@ -160,8 +160,8 @@ def test_what_to_do_again_is_what_was_asked(
 ) -> None:
     monkeypatch.setenv("K", "k")
     asked = f"--agent {NEW}?key=${{K}} --dialect pipecat --header 'X-Key: ${{K}}' "
-    asked += "--budget gap=800 --target 0.9 --rounds 12 --max-minutes 7 --calibration 0 "
-    asked += f"--save {tmp_path}/base.json --until-decided"
+    asked += "--rounds 12 --until-decided --max-minutes 7 --calibration 0 --budget gap=800 "
+    asked += f"--target 0.9 --save {tmp_path}/base.json"
     done = run(capsys, tmp_path, *shlex.split(asked), "--json")
     folder = Path(done.document()["path"])
     summary = (folder / "summary.md").read_text(encoding="utf-8")
@@ -177,7 +177,7 @@ def test_the_reference_and_the_commands_are_asked_for_again(plan: CheckPlan) -> 
         f"turngap check mine/a.yaml --agent {NEW} --dialect pipecat "
         f"--start 'python bot.py --port 9' --against {OLD} --start-against 'python old.py' "
         "--against-header 'X-Key: ${K}' --against-header 'Authorization: (removed)' "
-        "--limit-p50-ms 30 --limit-p95-ms 100 --rounds 5 --calibration 0"
+        "--rounds 5 --calibration 0"
     )
 
 

@@ -7,8 +7,8 @@ import pytest
 from commandline import turngap_here
 
 from turngap.core.errors import InputError
-from turngap.defaults import file as owner
-from turngap.defaults.file import read_defaults
+from turngap.play import defaults as owner
+from turngap.play.defaults import read_defaults
 
 ME, SOMEBODY, MALLORY = 1000, 1001, 1002
 

@@ -3,12 +3,14 @@
 from typing import Any
 
 import pytest
+from command_lines import parse
 from commandline import turngap_here
 from typer.main import get_command
 
+from turngap.backends import AGENT
 from turngap.cli import app
-from turngap.cli.commands import OUTPUT
-from turngap.cli.options import AGENT, LIMITS, PLAYED
+from turngap.cli.options import PANELS
+from turngap.play.options import OUTPUT
 
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 
@@ -49,13 +51,14 @@ def test_the_help_has_one_group_with_help_and_json_in_it(
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_paragraph_of_a_help_is_broken_only_where_the_terminal_is(name: str) -> None:
-    assert "\n" not in COMMANDS[name].help.replace("\n\n", "")
+    paragraphs = COMMANDS[name].help.split("\n\n")
+    assert not any("\n" in each for each in paragraphs if not each.startswith("Example"))
 
 
 @pytest.mark.parametrize("name", ["replay", "check", "compare", "turns", "load", "simulate"])
 def test_options_stand_in_the_same_groups_and_order(name: str) -> None:
     shown = [group for group, _ in groups(COMMANDS[name])]
-    order = [g for g in ("Fleet", AGENT, PLAYED, LIMITS, OUTPUT) if g in shown]
+    order = [panel for panel in PANELS if panel in shown]
     assert list(dict.fromkeys(shown)) == order
     assert shown == sorted(shown, key=order.index)
 
@@ -65,11 +68,44 @@ def test_an_option_of_several_commands_is_in_one_group() -> None:
     for command in COMMANDS.values():
         for group, option in groups(command):
             found.setdefault(option, set()).add(group)
-    # The settings of an agent are other things than those of a simulated fleet, the
-    # most sessions that a server takes another than the most that a search tries, and processes
-    # that serve others than those that simulate.
-    other_things = {"--set", "--max-sessions", "--workers"}
+    # The settings of an agent are other things than those of a simulated fleet, and the most
+    # sessions that a server takes another than the most that a search tries.
+    other_things = {"--set", "--max-sessions"}
     assert {option for option, g in found.items() if len(g) > 1} <= other_things
+
+
+def test_what_few_people_turn_is_behind_help_all(capsys: pytest.CaptureFixture[str]) -> None:
+    short, whole = (turngap_here(capsys, "check", each).out for each in ("--help", "--help-all"))
+    assert "--quiet-ms" not in short
+    assert "more options: turngap check --help-all" in short
+    assert "--quiet-ms" in whole
+    assert "--help-all" not in whole
+    assert len(short.splitlines()) <= 130
+    help_lines = short.splitlines()
+    assert [line.strip() for line in help_lines].index("Examples:") < 6
+    panels = [line.strip("╭╮─ ") for line in help_lines if "╭─ " in line]
+    assert panels[:2] == ["Arguments", "Your bot"]
+
+
+def test_engines_that_are_not_here_have_no_options_in_the_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(type(AGENT), "met", lambda _: False)
+    assert "--llm" not in turngap_here(capsys, "replay", "--help").out.partition("Exit:")[2]
+    assert "--llm" in turngap_here(capsys, "compare", "--help").out.partition("Exit:")[2]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "command"),
+    [
+        ("--rounds", "--repeat", "replay"),
+        ("--repeat", "--rounds", "check"),
+        ("--scenarios", "--library", "serve"),
+    ],
+)
+def test_an_older_flag_is_still_taken(old: str, new: str, command: str) -> None:
+    value = {"--library": "mine"}.get(new, "7")
+    assert parse([command, old, value]) == parse([command, f"{new}={value}"])
 
 
 def test_a_backend_shows_its_settings(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from turngap.defaults.file import read_defaults
 from turngap.play.command import argv_of
+from turngap.play.defaults import read_defaults
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from commandline import Finished, turngap_here
 from typer.main import get_command
 
 from turngap.cli import app
-from turngap.defaults.file import read_defaults
-from turngap.defaults.keys import SHARED, TABLES
+from turngap.play.defaults import SHARED, TABLES, read_defaults
 from turngap.play.target import AgentChoice
 
 Capsys = pytest.CaptureFixture[str]
@@ -193,7 +192,7 @@ def test_a_key_in_the_file_is_not_shown(
         ("[check]\nrounds = 1.5\n", 2, "expected a whole number, found 1.5"),
         ('[check]\nuntil-decided = "true"\n', 2, "found the text 'true': write true without"),
         ("[check]\nbudget = 800\n", 2, "expected a table, as { gap = 800 }, found 800"),
-        ("[check]\nrounds = 0\n", 2, "expected a number greater than or equal to 1, found 0"),
+        ("[check]\nrounds = 0\n", 2, "expected a whole number from 1 to 1000000, found 0"),
         ("[check]\n\nbudget = { gap = true }\n", 3, "expected a number, found true"),
         ('[check.budget]\ngap = 800\nllm = "x"\n', 3, "number"),
         ('agent = ""\n', 1, "at least 1 character"),
@@ -298,9 +297,10 @@ def test_a_served_agent_is_no_url(repository: Path, capsys: Capsys) -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_the_keys_of_a_table_are_the_options_of_its_command(name: str) -> None:
     options = {param.name for param in COMMANDS[name].params}
-    assert set(TABLES[name].model_fields) - set(SHARED) | (options & set(SHARED)) == options - NEVER
+    shared = {option.name for option in SHARED}
+    assert set(TABLES[name].model_fields) - shared | (options & shared) == options - NEVER
 
 
 def test_what_all_share_is_known_to_replay_or_check() -> None:
     known = {param.name for name in ("replay", "check") for param in COMMANDS[name].params}
-    assert set(SHARED) <= known
+    assert {option.name for option in SHARED} <= known

@@ -24,7 +24,7 @@ from turngap.agent.access import Access
 from turngap.backends import Weights
 from turngap.caller.endpoint import Endpoint
 from turngap.cli import serving, setting_up
-from turngap.cli.hosting import Announce, Wanted, Where
+from turngap.cli.serving import Announce, Wanted, Where
 from turngap.load import play as loading
 from turngap.load.play import Loaded
 from turngap.play.plan import Progress

@@ -16,8 +16,7 @@ from commandline import turngap_here
 from turngap.caller.dialects.pipecat import PipecatSession
 from turngap.caller.line import Line, open_line
 from turngap.cli import main
-from turngap.cli.hosting import Where
-from turngap.cli.serving import remarks
+from turngap.cli.serving import Where, remarks
 from turngap.clocks import MonotonicClock
 from turngap.core.errors import AgentError
 
@@ -61,8 +60,8 @@ def test_what_cannot_be_served_is_one_clear_line(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--drain", "-1"), "'--drain': Input should be greater than or equal to 0"),
-        (("--drain", "nan"), "'--drain': Input should be less than or equal to 3600"),
+        (("--drain", "-1"), "--drain -1.0: expected a number from 0 to 3600"),
+        (("--drain", "nan"), "--drain nan: expected a number from 0 to 3600"),
     ],
 )
 def test_a_drain_that_cannot_be_had_is_one_clear_line(

@@ -73,7 +73,7 @@ def test_a_failed_replay_ends_its_agent_and_is_continued_with_it(
     tmp_path: Path, capsys: Capsys, virtual_agents: VirtualAgents, log: list[str]
 ):
     url = virtual_agents.url_of(Script(replies=(Reply(action="die"),)))
-    done = replay(capsys, tmp_path, "--start", BOT, "--agent", url)
+    done = replay(capsys, tmp_path, "--start", BOT, "--agent", url, "--stop-on-error")
     assert done.code == 4
     assert log[1] == f"end of {BOT}"
     run = only_run(tmp_path)

@@ -334,13 +334,13 @@ def pytester_match(text: str, pattern: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--turngap-rounds=0"], "--turngap-rounds: '0': expected a number from 1 on"),
-        (["--turngap-rounds=many"], "'many': expected a number"),
+        (["--turngap-rounds=0"], "--turngap-rounds: '0': expected a whole number from 1 to"),
+        (["--turngap-rounds=many"], "'many': expected a whole number"),
         (["--turngap-inconclusive=pass"], "invalid choice: 'pass'"),
         (["-o", "turngap_inconclusive=pass"], "turngap_inconclusive is 'pass': expected fail or"),
-        (["--turngap-starved-ms=0"], "--turngap-starved-ms: '0': expected a number of ms from 1"),
-        (["-o", "turngap_starved_ms=x"], "turngap_starved_ms is 'x': expected a number of ms"),
-        (["-o", "turngap_calibration=-1"], "turngap_calibration is '-1': expected a number"),
+        (["--turngap-starved-ms=0"], "--turngap-starved-ms: '0': expected a number from 1 to 1000"),
+        (["-o", "turngap_starved_ms=x"], "turngap_starved_ms is 'x': expected a number from 1"),
+        (["-o", "turngap_calibration=-1"], "turngap_calibration is '-1': expected a whole number"),
     ],
 )
 def test_a_wrong_option_ends_pytest_at_once(inner: Inner, arguments: list[str], said: str) -> None:

@@ -12,11 +12,10 @@ from gate.runner import Environment
 _SHOW = """
 import json
 from turngap.core.errors import InputError
-from turngap.defaults.file import read_defaults
+from turngap.play.defaults import read_defaults
 try:
     defaults = read_defaults()
-    names = defaults.of("check") if defaults else ()
-    print(json.dumps({"keys": [name.rstrip("_").replace("_", "-") for name in names]}))
+    print(json.dumps({"keys": defaults.keys("check") if defaults else []}))
 except InputError as e:
     print(json.dumps({"error": e.message}))
 """

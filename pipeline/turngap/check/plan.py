@@ -11,22 +11,16 @@ from urllib.parse import urlsplit
 from turngap.caller.dialects.registry import dialect_of_host
 from turngap.caller.starting import place_of
 from turngap.check.verdict import ALPHA, conversations_needed
-from turngap.core.budget import (
-    CALIBRATION_TURNS,
-    MAX_STARVED_MS,
-    NO_REPLY_MS,
-    QUIET_MS,
-    STARVED_MS,
-)
+from turngap.core.budget import CALIBRATION_TURNS
 from turngap.core.errors import InputError, known_names
 from turngap.core.paired import Limits
 from turngap.core.secrets import header_without_secret
 from turngap.core.stages import MARKS
-from turngap.play.again import Flag, agent_flags, played_again, typed
 from turngap.play.command import address_of, addresses_of
-from turngap.play.plan import MAX_PHASES, PlayPlan, require_number
+from turngap.play.options import Asked, flags_again, quoted, typed
+from turngap.play.plan import PlayPlan, played_as
 from turngap.play.target import AgentChoice, Target, resolve
-from turngap.scenario.library import chosen
+from turngap.scenario.library import SUFFIXES, chosen
 from turngap.store.documents import is_dir
 
 # With fewer conversations no shift is beyond chance, however large: 9, or 10 at the first look of
@@ -148,6 +142,29 @@ class CheckPlan(PlayPlan):
         )
         return replace(plan, command=command_of(plan, choice, beside, names, library))
 
+    @classmethod
+    def asked(cls, asked: Asked) -> Self:
+        """Plan what the options of `check` ask for.
+
+        Raises:
+            InputError, AgentError: as `of`; or it cannot be decided however long it plays.
+        """
+        same = ("start_against", "against_dialect", "against_headers", "against_sets", "baseline")
+        same += ("save", "budgets", "target", "until_decided", "max_minutes")
+        plan = cls.of(
+            AgentChoice.asked(asked),
+            asked.scenarios,
+            asked.tag,
+            asked.library,
+            against=asked.against or None,
+            rounds=asked.rounds or 0,
+            limits=Limits(asked.limit_p50_ms, asked.limit_p95_ms),
+            **{name: asked[name] for name in same},
+            **played_as(asked),
+        )
+        refuse(plan)
+        return plan
+
     @property
     def agents(self) -> int:
         return 1 if self.reference is None else 2
@@ -232,21 +249,11 @@ def refuse(plan: CheckPlan) -> None:
     Raises:
         InputError: says what was given and what can be.
     """
-    require_number("check.setting", "rounds", plan.rounds, 1, whole=True)
-    require_number("check.setting", "phases", plan.phases, 1, MAX_PHASES, whole=True)
-    require_number("check.setting", "limit_p50_ms", plan.limits.p50_ms)
-    require_number("check.setting", "limit_p95_ms", plan.limits.p95_ms)
-    require_number("check.setting", "max_minutes", plan.max_minutes)
-    require_number("check.setting", "starved_ms", plan.starved_ms, 1, MAX_STARVED_MS)
-    _refuse_budgets(plan)
-    if plan.save is not None:
-        _refuse_save(plan.save)
-
-
-def _refuse_budgets(plan: CheckPlan) -> None:
     for name, ms in plan.budgets.items():
         require_budget(name, ms)
     require_target(plan.target)
+    if plan.save is not None:
+        _refuse_save(plan.save)
 
 
 def require_budget(name: str, ms: float) -> None:
@@ -319,43 +326,24 @@ def command_of(
         library: their folder.
     """
     at = [choice.endpoint.flags] if choice.is_url else typed([("--agent", choice.agent)])
-    flags = agent_flags(choice) + _reference_flags(plan, beside)
-    flags += [("--tag", (plan.settings or {}).get("tag"))]
-    flags += _limits(plan) + _amounts(plan)
-    more = ["--until-decided"] if plan.until_decided else []
-    return " ".join(["turngap check", *played_again(names, library), *at, *typed(flags), *more])
+    at += typed(choice.flags)
+    if library is not None:
+        files = [n if Path(n).suffix in SUFFIXES else str(library / f"{n}.yaml") for n in names]
+        names = files or [str(library)]
+    values = {name: getattr(plan, name) for name in _AGAIN}
+    values |= {"tag": (plan.settings or {}).get("tag"), "calibration": plan.calibration_turns}
+    if beside is not None:
+        values |= {"against": beside.agent, "start_against": beside.start}
+        values |= {"against_dialect": beside.dialect, "against_sets": beside.sets}
+        values["against_headers"] = tuple(map(header_without_secret, beside.headers))
+    if beside is not None or plan.baseline is not None:
+        values |= {"limit_p50_ms": plan.limits.p50_ms, "limit_p95_ms": plan.limits.p95_ms}
+    again = typed(flags_again("check", values))
+    return " ".join(["turngap check", *map(quoted, names), *at, *again])
 
 
-def _reference_flags(plan: CheckPlan, beside: AgentChoice | None) -> list[Flag]:
-    if beside is None:
-        return [("--baseline", plan.baseline)]
-    return [
-        ("--against", beside.agent),
-        ("--start-against", beside.start),
-        ("--against-dialect", beside.dialect or None),
-        *(("--against-header", header_without_secret(each)) for each in beside.headers),
-        *(("--against-set", assignment) for assignment in beside.sets),
-    ]
-
-
-def _limits(plan: CheckPlan) -> list[Flag]:
-    flags: list[Flag] = []
-    if plan.reference is not None or plan.baseline is not None:
-        flags += [("--limit-p50-ms", float(plan.limits.p50_ms))]
-        flags += [("--limit-p95-ms", float(plan.limits.p95_ms))]
-    flags += [("--budget", f"{name}={ms:g}") for name, ms in plan.budgets.items()]
-    return [*flags, ("--target", float(plan.target))] if plan.budgets else flags
-
-
-def _amounts(plan: CheckPlan) -> list[Flag]:
-    calibrated = plan.calibration_turns
-    return [
-        ("--rounds", plan.rounds),
-        ("--phases", None if plan.phases == 1 else plan.phases),
-        ("--max-minutes", float(plan.max_minutes) if plan.until_decided else None),
-        ("--calibration", None if calibrated == CALIBRATION_TURNS else calibrated),
-        ("--no-reply-ms", None if plan.no_reply_ms == NO_REPLY_MS else float(plan.no_reply_ms)),
-        ("--quiet-ms", None if plan.quiet_ms == QUIET_MS else float(plan.quiet_ms)),
-        ("--starved-ms", None if plan.starved_ms == STARVED_MS else float(plan.starved_ms)),
-        ("--save", plan.save),
-    ]
+# Options that are attributes of the plan.
+_AGAIN = (
+    *("baseline", "rounds", "until_decided", "max_minutes", "phases", "budgets", "target"),
+    *("no_reply_ms", "quiet_ms", "starved_ms", "save"),
+)

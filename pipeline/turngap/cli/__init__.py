@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -16,25 +16,20 @@ from turngap import __version__
 from turngap.children import QUIET_LOGURU, treat_hangups_as_interrupts
 from turngap.cli import (
     agents,
-    calibrating,
     checking,
-    comparing,
-    judging,
-    labelling,
     loading,
     measuring,
     remembering,
     results,
     serving,
     setting_up,
-    simulating,
-    trending,
-    turn_taking,
 )
 from turngap.cli.commands import Command, Group
+from turngap.cli.options import with_options
 from turngap.cli.shared import say, show_error, take_any_encoding
 from turngap.core.errors import ExitCode, TurngapError
 from turngap.core.secrets import remember_arguments, remember_secrets, text_without_secrets
+from turngap.play.options import Asked
 from turngap.weights import told_by
 
 app = typer.Typer(
@@ -56,7 +51,7 @@ if "loguru" in sys.modules:
 
 MEASURE, TALK, STORED = "Measure and decide", "Talk to an agent", "Results and setup"
 # Each command with the examples below its help, in the order in which `turngap --help` lists them.
-_COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
+_COMMANDS: tuple[tuple[str, Callable[[Any, Asked], None], tuple[str, ...]], ...] = (
     (MEASURE, measuring.replay, (
         "turngap replay",
         "turngap replay coffee-order --repeat 5",
@@ -73,11 +68,11 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap check --save base.json; turngap check --baseline base.json",
         "turngap check --budget gap=800 --budget llm_first_token=450",
     )),
-    (MEASURE, comparing.compare, (
+    (MEASURE, checking.compare, (
         "turngap compare --llm teacher=small --llm student=small,model=student",
         "turngap compare --llm sim:full --llm sim:distilled --rounds 3",
     )),
-    (MEASURE, turn_taking.turns, (
+    (MEASURE, measuring.turns, (
         "turngap turns mine --agent ws://127.0.0.1:8765/ws",
         "turngap turns --tag pause --vary turn.certainty=0.5,0.7,0.9 --rounds 4 --phases 4",
     )),
@@ -88,7 +83,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap load --rate 2/s --duration 300",
         "turngap load --agent ws://HOST:PORT/ws --sessions 1..200 --on ray --ray-address auto",
     )),
-    (MEASURE, simulating.simulate, (
+    (MEASURE, loading.simulate, (
         "turngap simulate --from latest --set pool.weights=fp8",
         "turngap simulate examples/fleet.toml --from latest --calls 100,200,400",
         "turngap simulate --from latest --set pool.hardware=wafer --set pool.model=20b",
@@ -110,14 +105,14 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
         "turngap report --svg waterfall.svg",
         "turngap report --csv turns.csv --junit turns.xml",
     )),
-    (STORED, judging.judge, (
+    (STORED, checking.judge, (
         "turngap judge --transcribe pocketsphinx",
         "turngap judge runs/NAME --llm openai,base_url=http://127.0.0.1:8000/v1,model=NAME",
     )),
-    (STORED, labelling.scenarios, ("turngap scenarios mine",)),
+    (STORED, agents.scenarios, ("turngap scenarios mine",)),
     (
         STORED,
-        labelling.label,
+        agents.label,
         (
             "turngap label mine/coffee-order.yaml",
             "turngap label mine/coffee-order.yaml --show pictures",
@@ -125,7 +120,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], tuple[str, ...]], ...] = (
     ),
     (STORED, agents.backends, ("turngap backends", "turngap backends sim")),
     (STORED, agents.dialects, ("turngap dialects",)),
-    (STORED, calibrating.calibrate, (
+    (STORED, measuring.calibrate, (
         "turngap calibrate --turns 400",
         "turngap calibrate --dialect twilio",
         "turngap calibrate --dialect all",
@@ -149,16 +144,18 @@ def _epilog(examples: tuple[str, ...]) -> str:
 
 
 for _panel, _command, _examples in _COMMANDS:
-    app.command(cls=Command, epilog=_epilog(_examples), rich_help_panel=_panel)(_command)
+    _function = with_options(_command.__name__, _command)
+    app.command(cls=Command, epilog=_epilog(_examples), rich_help_panel=_panel)(_function)
 _HISTORY = (
     "turngap history",
     "turngap history --valid --since 30d",
     "turngap history --runs runs --runs RUN --csv history.csv",
 )
 _TREND = ("turngap history trend", "turngap history trend --since 60d")
-remembering.app.command(cls=Command, epilog=_epilog(_TREND))(trending.trend)
 _DIFF = ("turngap history diff runs/NAME latest", "turngap history diff A B --html diff.html")
-remembering.app.command(cls=Command, epilog=_epilog(_DIFF))(trending.diff)
+for _command, _examples in ((remembering.trend, _TREND), (remembering.diff, _DIFF)):
+    _function = with_options(f"history {_command.__name__}", _command)
+    remembering.app.command(cls=Command, epilog=_epilog(_examples))(_function)
 app.add_typer(remembering.app, name="history", epilog=_epilog(_HISTORY), rich_help_panel=STORED)
 
 

@@ -1,40 +1,34 @@
-"""`turngap backends`, `dialects`, `fetch` and `doctor`."""
+"""What is here: `turngap backends`, `dialects`, `fetch`, `doctor`, `scenarios` and `label`."""
 
 import dataclasses
 import json
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from turngap.cli import options
-from turngap.cli.shared import print_block, print_json, print_text, table
+from turngap.cli.progress import Display
+from turngap.cli.shared import print_block, print_json, print_text, say, table
 from turngap.core.errors import ExitCode, InputError, known_names
 from turngap.core.sizes import bytes_words
+from turngap.play.options import Asked
 
 if TYPE_CHECKING:
     from turngap.backends import BackendSpec
     from turngap.caller.dialects.registry import DialectSpec
     from turngap.play.doctor import Download
+    from turngap.scenario.label import Labelled
 
 
-def backends(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            help="Show the settings of this backend. Default: list all.",
-            autocompletion=options.backend_names,
-            show_default=False,
-        ),
-    ] = None,
-    json_: options.Json = False,
-) -> None:
+def backends(_: typer.Context, asked: Asked) -> None:
     """List the engines, what each needs and whether this machine has it; or one engine's settings.
 
     "not by default" means that it runs here, but not with the settings that it has by default.
     """
     from turngap.backends import specs
 
+    name = asked.backend
     shown = [spec for spec in specs() if name in (None, spec.name)]
     if name is not None and not shown:
         hint = known_names(name, [spec.name for spec in specs()])
@@ -42,7 +36,7 @@ def backends(
     rows: list[dict[str, Any]] = [
         {**_row(spec), **({"settings": _settings(spec)} if name else {})} for spec in shown
     ]
-    if json_:
+    if asked.json_:
         print_json(rows)
         return
     print_block(lambda _: table([_shown(row) for row in rows]))
@@ -110,7 +104,7 @@ def _row(spec: "BackendSpec") -> dict[str, Any]:
     }
 
 
-def dialects(json_: options.Json = False) -> None:
+def dialects(_: typer.Context, asked: Asked) -> None:
     """List the protocols that agents can be spoken to in.
 
     The column Hz is the rate of the person's audio, in samples per second. Exit: 0 listed.
@@ -118,7 +112,7 @@ def dialects(json_: options.Json = False) -> None:
     from turngap.caller.dialects import registry
 
     rows = [_dialect_row(spec) for spec in registry.dialects().values()]
-    if json_:
+    if asked.json_:
         print_json(rows)
         return
     print_block(lambda _: table([_shown_dialect(row) for row in rows]))
@@ -157,19 +151,7 @@ def _shown_dialect(row: dict[str, Any]) -> dict[str, Any]:
     return kept | {"key": row["key"] or "", "Hz": f"{row['rate']:,}" if row["rate"] else ""}
 
 
-def fetch(
-    what: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="STACK|ENGINE…",
-            help="Stacks or stack files (.toml), or engines: BACKEND[,KEY=VALUE…].",
-            autocompletion=options.stack_names,
-            show_default=False,
-        ),
-    ],
-    set_: options.Sets = None,
-    json_: options.Json = False,
-) -> None:
+def fetch(_: typer.Context, asked: Asked) -> None:
     """Fetch the published weights that stacks or engines load: they then start without a network.
 
     Before it begins, it shows what is fetched, how large it is and under which licence. What is
@@ -178,21 +160,22 @@ def fetch(
     from turngap.play.doctor import wanted_by
     from turngap.weights import bring
 
-    wanted = [weights for name in what for weights in wanted_by(name, set_ or ())]
+    wanted = [weights for name in asked.what for weights in wanted_by(name, asked.sets)]
     folders = bring(wanted)
     rows = [
         {"name": weights.name, "licence": weights.licence, "folder": str(folder)}
         for weights, folder in zip(wanted, folders, strict=True)
     ]
-    if json_:
+    if asked.json_:
         print_json(rows)
-    for row in [] if json_ else rows:
+        return
+    for row in rows:
         print_text(f"{row['name']}: {row['folder']}")
-    if not rows and not json_:
-        print_text(f"{', '.join(what)}: nothing has to be fetched")
+    if not rows:
+        print_text(f"{', '.join(asked.what)}: nothing has to be fetched")
 
 
-def doctor(library: options.Library = None, json_: options.Json = False) -> None:
+def doctor(_: typer.Context, asked: Asked) -> None:
     """Check whether this machine is fit to measure, and which agents it can run.
 
     For each agent it says which published weights it loads, and whether they are here. Nothing is
@@ -206,16 +189,16 @@ def doctor(library: options.Library = None, json_: options.Json = False) -> None
     from turngap.setup.look import servers
 
     checks: list[Check] = []
-    for check in chain(examine(library), examine_agent(servers)):
+    for check in chain(examine(asked.library), examine_agent(servers)):
         checks.append(check)
-        if not json_:
+        if not asked.json_:
             mark = "ok" if check.ok else "NO" if check.needed else "-"
             print_text(f"{mark:3} {check.name}: {check.detail}")
             if check.remedy:
                 print_text(f"    {check.remedy}")
             for download in check.downloads:
                 print_text(f"    {_downloaded(download)}")
-    if json_:
+    if asked.json_:
         print_json([dataclasses.asdict(c) for c in checks])
     fit = all(check.ok for check in checks if check.needed)
     raise typer.Exit(ExitCode.PASS if fit else ExitCode.AGENT_FAILED)
@@ -228,3 +211,72 @@ def _downloaded(download: "Download") -> str:
     words += f" ({download.licence or 'licence not known here'})"
     words += "" if download.pinned else "; digest not pinned"
     return words + (f"; pins from {download.pins}" if download.pins else "")
+
+
+def scenarios(_: typer.Context, asked: Asked) -> None:
+    """List the scenarios that can be played."""
+    from turngap.scenario.library import library_dir, library_paths, none_in
+    from turngap.scenario.parsing import read_scenario
+
+    folder = library_dir(asked.folder)
+    found = [read_scenario(p) for p in library_paths(folder)]
+    if not found:
+        raise none_in(folder)
+    rows = [
+        {"name": s.name, "turns": len(s.turns), "tags": list(s.tags), "about": s.about}
+        for s in found
+    ]
+    if asked.json_:
+        print_json(rows)
+    else:
+        print_block(lambda _: table(rows))
+
+
+def label(_: typer.Context, asked: Asked) -> None:
+    """Find where speech begins, pauses and ends in each recording, and write it into the scenario.
+
+    Each bound gets an error in ms, which becomes part of the gap's error bar. Recordings whose
+    labels you should check by ear or eye are named with the reason.
+
+    Exit: 0 labelled, 2 bad input, and then that scenario's file stays as it was.
+    """
+    from turngap.scenario.label import label_file
+
+    files, show = asked.files, asked.show
+    labelled: list[Labelled] = []
+    drawn: dict[Path, int] = {}
+    with Display(len(files), "files") as shown:
+        for file in files:
+            shown.step(file.name)
+            of_file = label_file(file, only_missing=asked.only_missing)
+            labelled += of_file
+            if show is not None:
+                from turngap.scenario.picture import draw_labels
+
+                drawn[file] = len(draw_labels(file, of_file, show))
+            shown.advance()
+    for file, pictures in drawn.items():
+        say(f"{pictures} picture{'s' if pictures != 1 else ''} of {file} drawn in {show}")
+    changed = [label for label in labelled if label.changed]
+    if asked.json_:
+        print_json([_label(label) for label in labelled])
+        return
+    for label in changed:
+        print_text(str(label))
+    for label in labelled:
+        for warning in label.found.warnings:
+            say(f"warning: {label.audio}: {warning}")
+    say(f"{len(changed)} label{'s' if len(changed) != 1 else ''} changed")
+
+
+def _label(label: "Labelled") -> dict[str, Any]:
+    found = label.found
+    return {
+        "audio": label.audio,
+        "changed": label.changed,
+        "before": None if label.before is None else label.before.model_dump(),
+        "after": found.bounds.model_dump(),
+        "pauses": [pause.model_dump() for pause in found.pauses],
+        "snr_db": found.snr_db,
+        "warnings": [{"kind": w.kind, "text": w.text} for w in found.warnings],
+    }

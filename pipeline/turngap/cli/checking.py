@@ -1,20 +1,25 @@
-"""`turngap check`: the regression gate."""
+"""`turngap check`, `compare` and `judge`."""
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from turngap.cli import options
-from turngap.cli.progress import played
-from turngap.cli.results import show, stored_check
-from turngap.cli.shared import leave, telemetry_of
-from turngap.core.budget import CALIBRATION_TURNS, NO_REPLY_MS, QUIET_MS, STARVED_MS
-from turngap.core.errors import ExitCode, InputError
+from turngap.cli.progress import Display, played
+from turngap.cli.results import show, stored_check, stored_comparison, stored_run
+from turngap.cli.shared import leave, print_text, say, telemetry_of
+from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
+from turngap.play.options import Asked
 
 if TYPE_CHECKING:
+    from turngap.backends import ConfiguredBackend
     from turngap.check.record import CheckRecord
+    from turngap.compare.record import ComparisonRecord
+    from turngap.scenario.model import Scenario
+    from turngap.store.runs import Run
 
 EXIT_CODES = {
     "pass": ExitCode.PASS,
@@ -24,117 +29,7 @@ EXIT_CODES = {
 }
 
 
-def check(
-    ctx: typer.Context,
-    scenarios: options.Scenarios = None,
-    agent: options.Agent = "embedded",
-    start: options.Start = None,
-    dialect: options.Dialect = "",
-    header: options.Headers = None,
-    llm: options.LLM = None,
-    set_: options.Sets = None,
-    against: Annotated[
-        str | None,
-        options.for_agent(
-            help="The reference, which is measured alternately with the agent: a stack's name, a "
-            "stack file, a ws:// URL, or the folder of another checkout of turngap. --against '' "
-            "means none, even if the repository's file names one.",
-            autocompletion=options.stack_names,
-        ),
-    ] = None,
-    start_against: Annotated[
-        str | None,
-        options.for_agent(
-            metavar="COMMAND",
-            help="Start the reference with this command, as --start does the agent.",
-        ),
-    ] = None,
-    against_dialect: Annotated[
-        str,
-        options.for_agent(
-            metavar="NAME[,KEY=VALUE...]",
-            help="The protocol of the reference's URL. Default: the agent's.",
-            autocompletion=options.dialect_names,
-        ),
-    ] = "",
-    against_header: Annotated[
-        list[str] | None,
-        options.for_agent(
-            metavar="'NAME: VALUE'",
-            help="An HTTP header to open the reference's URL with. Default: the agent's, where the "
-            "scheme and the host of both URLs are the same, and none elsewhere, since they may "
-            "hold keys.",
-        ),
-    ] = None,
-    against_set: Annotated[
-        list[str] | None,
-        options.for_agent(
-            metavar="TABLE.KEY=VALUE",
-            help="Change a setting of the reference; the agent's --set does not hold for it. "
-            "Repeatable.",
-        ),
-    ] = None,
-    baseline: Annotated[
-        Path | None,
-        options.for_agent(help="A stored reference, which --save made on this machine."),
-    ] = None,
-    tag: options.Tag = None,
-    rounds: Annotated[
-        int | None,
-        options.for_play(
-            min=1,
-            help="How many rounds. Each plays every turn twice against each agent. Default: 2, or "
-            "more where few scenarios would leave a clear shift undecided.",
-        ),
-    ] = None,
-    phases: options.Phases = 1,
-    until_decided: Annotated[
-        bool,
-        options.for_play(
-            "--until-decided/--no-until-decided",
-            help="Play further rounds for as long as the verdict is undecided.",
-        ),
-    ] = False,
-    max_minutes: Annotated[
-        float,
-        options.for_play(
-            min=0.1, help="With --until-decided: start no further round after this time."
-        ),
-    ] = 10.0,
-    calibration: options.CalibrationTurns = CALIBRATION_TURNS,
-    limit_p50_ms: Annotated[
-        float,
-        options.for_limits(min=1, help="Fail if the gap's p50 is longer by this much, or more."),
-    ] = 30.0,
-    limit_p95_ms: Annotated[
-        float,
-        options.for_limits(min=1, help="Fail if the gap's p95 is longer by this much, or more."),
-    ] = 100.0,
-    budget: Annotated[
-        list[str] | None,
-        options.for_limits(
-            metavar="NAME=MS",
-            help="A fixed limit in ms: gap=800, or one for a stage, as llm_first_token=450. It "
-            "needs no reference. Repeatable.",
-        ),
-    ] = None,
-    target: Annotated[
-        float, options.for_limits(help="The share of turns that must be within each --budget.")
-    ] = 0.95,
-    no_reply_ms: options.NoReplyMs = NO_REPLY_MS,
-    quiet_ms: options.QuietMs = QUIET_MS,
-    starved_ms: options.StarvedMs = STARVED_MS,
-    save: Annotated[
-        Path | None,
-        options.for_output(
-            help="Store this run as a baseline. With a reference or budgets: only if it passes."
-        ),
-    ] = None,
-    label: options.Label = "",
-    out: options.Out = None,
-    otlp: options.Otlp = None,
-    json_: options.Json = False,
-) -> None:
+def check(ctx: typer.Context, asked: Asked) -> None:
     """Compare an agent with a reference, and fail if it got slower or cuts in more.
 
     Exit: 0 pass (or saved, with nothing to compare), 1 regressed, 2 bad input, 3 undecided or not
@@ -142,59 +37,24 @@ def check(
     """
     from turngap.check.plan import CheckPlan
     from turngap.check.play import check as play
-    from turngap.core.paired import Limits
-    from turngap.play.target import AgentChoice
 
-    plan = CheckPlan.of(
-        AgentChoice.of(
-            agent,
-            set_,
-            llm,
-            start=start,
-            dialect=dialect,
-            headers=tuple(header or ()),
-        ),
-        scenarios or (),
-        tag,
-        None,
-        against=against or None,
-        against_sets=against_set or (),
-        start_against=start_against,
-        against_dialect=against_dialect,
-        against_headers=against_header or (),
-        baseline=baseline,
-        save=save,
-        rounds=rounds or 0,
-        phases=phases,
-        limits=Limits(limit_p50_ms, limit_p95_ms),
-        budgets=_budgets(budget or ()),
-        target=target,
-        until_decided=until_decided,
-        max_minutes=max_minutes,
-        no_reply_ms=no_reply_ms,
-        quiet_ms=quiet_ms,
-        starved_ms=starved_ms,
-        calibration_turns=calibration,
-        label=label,
-        out=out,
-        telemetry=telemetry_of(ctx, otlp),
-    )
+    plan = replace(CheckPlan.asked(asked), telemetry=telemetry_of(ctx, asked.otlp))
     what = "in 1 round" if plan.rounds == 1 else f"in {plan.rounds} rounds"
     if plan.reference is not None:
         what += f", half of them {plan.reference.choice.name}'s"
-    if until_decided:
-        what += f", and more while undecided, for {max_minutes:g} min in all"
+    if plan.until_decided:
+        what += f", and more while undecided, for {plan.max_minutes:g} min in all"
     checked = played(
         plan,
         what,
-        lambda progress: play(plan, progress),
-        quiet=json_,
-        most_minutes=max_minutes if until_decided else None,
+        play,
+        quiet=asked.json_,
+        most_minutes=plan.max_minutes if plan.until_decided else None,
     )
-    if checked.failure is not None and not json_ and not checked.turns:
+    if checked.failure is not None and not asked.json_ and not checked.turns:
         leave(checked.failure, exit_code(checked.record))
     stored = stored_check(checked.path, checked.record, checked.candidate, checked.reference)
-    show(stored, json_=json_)
+    show(stored, json_=asked.json_)
     leave(checked.failure, exit_code(checked.record))
 
 
@@ -205,24 +65,145 @@ def exit_code(record: "CheckRecord") -> ExitCode:
     return EXIT_CODES[record.verdict]
 
 
-def _budgets(assignments: Sequence[str]) -> dict[str, float]:
-    """`NAME=MS` flags.
+def compare(ctx: typer.Context, asked: Asked) -> None:
+    """Compare LLMs on the same recordings: speed, cut-ins, right answers, price, long tasks.
+
+    Exit: 0 compared, 2 bad input, 3 inconclusive because turngap itself was late too often,
+    or mainly beside one LLM, 4 an agent failed, even in a single turn.
+    """
+    from turngap.compare.play import ComparePlan, parse_price
+    from turngap.compare.play import compare as play
+
+    plan = ComparePlan.asked(asked, dict(map(parse_price, asked.prices)))
+    plan = replace(plan, telemetry=telemetry_of(ctx, asked.otlp))
+    plan.targets()
+    from turngap.judge.play import judge_backend  # needs what the agent needs
+
+    model = None if asked.judge is None else judge_backend(asked.judge, plan.library)
+    what = f"against {plan.agents} backends in turn"
+    record, path, failure = played(plan, what, play, quiet=asked.json_)
+    if model is not None and failure is None:
+        try:
+            record = judged_comparison(record, path, model, plan.library)
+        except TurngapError as e:
+            say(f"not judged; turngap judge {shlex.quote(str(path))} --llm LLM asks again")
+            failure = e
+    stored = stored_comparison(path, record)
+    # Of agents that never answered the reason is all there is to tell.
+    if not any(backend.turns for backend in record.backends):
+        stored = replace(stored, blocks=lambda _: [])
+    show(stored, json_=asked.json_)
+    conclusive = not record.inconclusive and all(backend.valid for backend in record.backends)
+    leave(
+        failure or _failed_backends(record, path),
+        ExitCode.PASS if conclusive else ExitCode.INCONCLUSIVE,
+    )
+
+
+def _failed_backends(record: "ComparisonRecord", path: Path) -> AgentError | None:
+    """Build the error if a backend failed some turns; None if none did."""
+    from turngap.compare.words import failed
+
+    broken = [backend for backend in record.backends if backend.failed]
+    if not broken:
+        return None
+    return AgentError(
+        "agent.turn_failed",
+        "; ".join(f"{backend.name}: {failed(backend)}" for backend in broken),
+        hint=f"the runs are kept, with the agents' logs: {path}",
+    )
+
+
+def judge(_: typer.Context, asked: Asked) -> None:
+    """Judge the answers of a stored run again, from a transcript of its audio or with an LLM.
+
+    The first verdict, which the scenario's `expect` gave on the text that the agent reported, is
+    kept beside the new ones. In a comparison the LLM judges the turns of every backend. Give
+    --transcribe, --llm or both.
+
+    Exit: 0 judged, 2 bad input, 4 the STT or the LLM failed.
+    """
+    from turngap.compare.record import COMPARISON_FILE
+    from turngap.judge.play import PROMPT, expectations, judge_backend, recogniser_backend
+    from turngap.store.documents import find_folder
+    from turngap.store.folders import find_run
+    from turngap.store.runs import read_run
+
+    if asked.show_judge_prompt:
+        print_text(PROMPT)
+        return
+    if asked.transcribe is None and asked.llm is None:
+        raise InputError(
+            "judge.nothing",
+            "nothing to judge with",
+            hint="--transcribe STT, --llm LLM or both; `turngap backends` lists them",
+        )
+    library, root = asked.library, asked.root
+    recogniser = asked.transcribe and recogniser_backend(asked.transcribe, library)
+    model = asked.llm and judge_backend(asked.llm, library)
+    if (comparison := find_folder(asked.run, COMPARISON_FILE, root)) is not None:
+        _show_judged(comparison, recogniser, model, library, json_=asked.json_)
+        return
+    stored = read_run(find_run(asked.run, root))
+    scenarios = expectations(stored, library)
+    show(stored_run(_judged(stored, recogniser, model, scenarios)), json_=asked.json_)
+
+
+def _show_judged(
+    folder: Path,
+    recogniser: "ConfiguredBackend | None",
+    model: "ConfiguredBackend | None",
+    library: Path | None,
+    *,
+    json_: bool,
+) -> None:
+    from turngap.compare.report import read_comparison
+
+    if model is None or recogniser is not None:
+        raise InputError(
+            "judge.comparison",
+            f"{folder} is a comparison: a model judges it (--llm), and no recogniser",
+            hint="--transcribe takes one of its runs; a model then judges that one's words",
+        )
+    record = judged_comparison(read_comparison(folder), folder, model, library)
+    show(stored_comparison(folder, record), json_=json_)
+
+
+def judged_comparison(
+    record: "ComparisonRecord",
+    folder: Path,
+    model: "ConfiguredBackend",
+    library: Path | None,
+) -> "ComparisonRecord":
+    """Judge a stored comparison by a model, and rewrite the pages of its runs.
 
     Raises:
-        InputError: no such stage, or no number.
+        TurngapError: as `turngap.judge.play.judge_comparison`.
     """
-    from turngap.check.plan import require_budget
+    from turngap.judge.play import judge_comparison
+    from turngap.report.run import write_html
 
-    budgets: dict[str, float] = {}
-    for assignment in assignments:
-        name, _, ms = assignment.partition("=")
-        try:
-            budgets[name] = float(ms)
-        except ValueError as e:
-            raise InputError(
-                "check.budget",
-                f"--budget {assignment!r}: expected NAME=MS",
-                hint="for example --budget gap=800",
-            ) from e
-        require_budget(name, budgets[name])
-    return budgets
+    with Display(sum(b.turns for b in record.backends), "turns") as shown:
+        shown.step("asking the judge")
+        record, runs = judge_comparison(record, folder, model, library, shown.advance)
+    for run in runs:
+        write_html(run)
+    return record
+
+
+def _judged(
+    run: "Run",
+    recogniser: "ConfiguredBackend | None",
+    model: "ConfiguredBackend | None",
+    scenarios: "Mapping[str, Scenario]",
+) -> "Run":
+    """First the sound: a model judges what was made of it."""
+    from turngap.judge.play import judged, transcribed
+
+    steps = [(transcribed, recogniser, "transcribing"), (judged, model, "asking the judge")]
+    with Display(len(run.turns), "turns") as shown:
+        for step, engine, what in steps:
+            if engine is not None:
+                shown.step(what, total=len(run.turns))
+                run = step(run, engine, scenarios, shown.advance)
+    return run

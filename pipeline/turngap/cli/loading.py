@@ -1,29 +1,24 @@
-"""`turngap load`: how many calls at once an agent holds, measured in an open loop."""
+"""`turngap load`, in real time, and `turngap simulate`, in virtual time."""
 
+import asyncio
 import shlex
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from turngap.cli import options
 from turngap.cli.progress import Display
-from turngap.cli.results import show, stored_load
+from turngap.cli.results import show, stored_load, stored_simulation
 from turngap.cli.shared import leave, say, telemetry_of
-from turngap.core.budget import (
-    CALIBRATION_TURNS,
-    DEFAULT_BUDGET_MS,
-    MAX_STARVED_MS,
-    NO_REPLY_MS,
-    QUIET_MS,
-    STARVED_MS,
-)
-from turngap.core.errors import ExitCode
+from turngap.core.errors import ExitCode, InputError
 from turngap.core.lengths import minutes_words
 from turngap.core.sizes import several
-from turngap.load.search import MAX_MINUTES
+from turngap.play.options import Asked
 
 if TYPE_CHECKING:
+    from turngap.fleet.record import SimulationRecord
     from turngap.load.keeping import Now
     from turngap.load.plan import LoadPlan
     from turngap.load.play import Loaded
@@ -39,129 +34,7 @@ ENOUGH = {
 }
 
 
-def load(
-    ctx: typer.Context,
-    scenarios: options.Scenarios = None,
-    agent: options.Agent = "embedded",
-    start: options.Start = None,
-    dialect: options.Dialect = "",
-    header: options.Headers = None,
-    llm: options.LLM = None,
-    set_: options.Sets = None,
-    tag: options.Tag = None,
-    sessions: Annotated[
-        str | None,
-        options.for_play(
-            metavar="N|N1..N2",
-            help="Hold this level, as 16, or one level after the other, as 1..64. Default: search "
-            "for the most sessions that the agent holds.",
-        ),
-    ] = None,
-    max_sessions: Annotated[
-        int | None,
-        options.for_play(
-            min=1, max=10_000, help="The search goes no higher than this. Default: 32."
-        ),
-    ] = None,
-    rate: Annotated[
-        str | None,
-        options.for_play(
-            metavar="N/s|N/min",
-            help="Let calls arrive at this rate, as 2/s, whether or not earlier ones have ended.",
-        ),
-    ] = None,
-    arrivals: Annotated[
-        str | None,
-        options.for_play(help="How calls arrive at --rate: poisson or constant. Default: poisson."),
-    ] = None,
-    duration: Annotated[
-        float | None,
-        options.for_play(
-            metavar="SECONDS",
-            help="Measure each step for this long. Default: as long as it takes to tell, which a "
-            "search finds out itself.",
-        ),
-    ] = None,
-    warm_up: Annotated[
-        float | None,
-        options.for_play(
-            metavar="SECONDS",
-            help="Leave this much out at the beginning of each step. Default: as long as two turns "
-            "take; at a rate, as the longest call.",
-        ),
-    ] = None,
-    callers: Annotated[
-        int | None,
-        options.for_play(
-            min=1, max=1000, help="Call from this many processes. Default: as many as it takes."
-        ),
-    ] = None,
-    on: Annotated[
-        str,
-        options.for_play(
-            metavar="local|ray", help="Where the callers run: on this machine, or on Ray's nodes."
-        ),
-    ] = "local",
-    ray_address: Annotated[
-        str | None,
-        options.for_play(
-            metavar="HOST:PORT|auto",
-            help="With --on ray: the cluster's address. Default: a cluster on this machine alone.",
-        ),
-    ] = None,
-    max_minutes: Annotated[
-        float,
-        options.for_play(
-            min=0.1,
-            help="Once a search has certified a level, it starts no further step after this time.",
-        ),
-    ] = MAX_MINUTES,
-    calibration: options.CalibrationTurns = CALIBRATION_TURNS,
-    budget_ms: Annotated[
-        float,
-        options.for_limits(
-            min=1,
-            max=60_000,
-            help="A turn is on time if its gap is at most this, counted from when the person was "
-            "meant to end.",
-        ),
-    ] = DEFAULT_BUDGET_MS,
-    target: Annotated[
-        float,
-        options.for_limits(
-            help="The agent holds a level if this share of turns is on time: 0.5 to 0.999."
-        ),
-    ] = 0.95,
-    confidence: Annotated[
-        float,
-        options.for_limits(
-            help="How sure the certificate is, over the whole search: 0.5 to 0.999."
-        ),
-    ] = 0.95,
-    min_sessions: Annotated[
-        int | None,
-        options.for_limits(
-            min=1,
-            help="For CI: exit 0 if this many sessions are certified, 1 if they surely do not "
-            "hold, 3 if that is uncertain.",
-        ),
-    ] = None,
-    no_reply_ms: options.NoReplyMs = NO_REPLY_MS,
-    quiet_ms: options.QuietMs = QUIET_MS,
-    starved_ms: Annotated[
-        float,
-        options.for_limits(
-            min=1,
-            max=MAX_STARVED_MS,
-            help="A step is void if the caller itself was later than this (p99). A ramp then ends; "
-            "a search goes on with fewer sessions, or ends if it was confirming a level.",
-        ),
-    ] = STARVED_MS,
-    label: options.Label = "",
-    out: options.Out = None,
-    otlp: options.Otlp = None,
-    json_: options.Json = False,
-) -> None:
+def load(ctx: typer.Context, asked: Asked) -> None:
     """Find how many calls at once an agent holds, and how sure that is.
 
     Calls are made by a schedule that no agent can slow down, and a gap counts from when the person
@@ -172,48 +45,14 @@ def load(
     sure, or the caller itself was late; 4 the agent failed; 130 ended by Ctrl-C or SIGTERM.
     """
     from turngap.load.plan import LoadPlan
-    from turngap.play.target import AgentChoice
 
-    plan = LoadPlan.of(
-        AgentChoice.of(
-            agent,
-            set_,
-            llm,
-            start=start,
-            dialect=dialect,
-            headers=tuple(header or ()),
-        ),
-        scenarios or (),
-        tag,
-        None,
-        sessions=sessions,
-        max_sessions=max_sessions,
-        rate=rate,
-        arrivals=arrivals,
-        duration_s=duration,
-        warm_up_s=warm_up,
-        callers=callers,
-        executor=on,
-        ray_address=ray_address,
-        budget_ms=budget_ms,
-        target=target,
-        confidence=confidence,
-        min_sessions=min_sessions,
-        max_minutes=max_minutes,
-        no_reply_ms=no_reply_ms,
-        quiet_ms=quiet_ms,
-        starved_ms=starved_ms,
-        calibration_turns=calibration,
-        label=label,
-        out=out,
-        telemetry=telemetry_of(ctx, otlp),
-    )
-    loaded = _played(plan, quiet=json_)
-    if loaded.failure is not None and not loaded.record.steps and not json_:
+    plan = replace(LoadPlan.asked(asked), telemetry=telemetry_of(ctx, asked.otlp))
+    loaded = _played(plan, quiet=asked.json_)
+    if loaded.failure is not None and not loaded.record.steps and not asked.json_:
         say(f"stored in {loaded.path}")  # there is nothing to show but the error
         leave(loaded.failure, ExitCode.AGENT_FAILED)
-    show(stored_load(loaded.path, loaded.record), json_=json_)
-    code = exit_code(loaded.record, min_sessions)
+    show(stored_load(loaded.path, loaded.record), json_=asked.json_)
+    code = exit_code(loaded.record, min_sessions := asked.min_sessions)
     if min_sessions is not None and loaded.failure is None:
         say(f"{several(min_sessions, 'session')} or more: {ENOUGH[code]}")
     leave(loaded.failure, code)
@@ -221,8 +60,6 @@ def load(
 
 def _played(plan: "LoadPlan", *, quiet: bool) -> "Loaded":
     """Say how long it takes, run the load test, and show how it goes on."""
-    import asyncio
-
     from turngap.load.keeping import LoadProgress
     from turngap.load.play import load as play
 
@@ -335,3 +172,93 @@ def exit_code(record: "LoadRecord", min_sessions: int | None) -> ExitCode:
         whole = told and len(steps) == len(record.steps)
         return ExitCode.PASS if certified is not None or whole else ExitCode.INCONCLUSIVE
     return _EXITS[enough(certified, steps, min_sessions)]
+
+
+def simulate(_: typer.Context, asked: Asked) -> None:
+    """Simulate how many calls a fleet of LLM servers holds, and what a turn costs on it.
+
+    Everything but the LLM comes from a measured run. The LLM server is simulated;
+    docs/simulate.md says how far you can believe it.
+
+    Exit: 0 done, 1 below --min-hit-rate, 2 bad input, 3 too few turns to tell.
+    """
+    from turngap.fleet.files import build_fleet, read_fleet
+    from turngap.fleet.run import SimulationPlan, run_simulation, source_of, workload_of
+    from turngap.report.words import validity_words
+    from turngap.store.folders import find_run
+    from turngap.store.runs import read_run
+
+    loads = _loads(asked.calls)
+    if asked.min_hit_rate is not None and not loads:
+        raise InputError(
+            "simulate.no_load", "--min-hit-rate is of a load", hint="give --calls N with it"
+        )
+    if not loads and (asked.workers is not None or asked.on != "local" or asked.ray_address):
+        raise InputError(
+            "simulate.no_load",
+            "--workers, --on and --ray-address are of loads that are simulated at once",
+            hint="give --calls N1,N2,… with them",
+        )
+    described = read_fleet(asked.fleet, asked.settings)
+    runs = [read_run(find_run(name, asked.root)) for name in asked.from_]
+    for run in runs:
+        if not run.valid:
+            say(f"warning: {run.path}: {validity_words(run.record)}")
+    source = source_of(runs, described.turn)
+    workload = workload_of(source, described.call)
+    plan = SimulationPlan(
+        fleet=build_fleet(described, workload.longest_tokens),
+        workload=workload,
+        source=source,
+        loads=loads,
+        budget_ms=asked.budget_ms,
+        target=asked.target if asked.min_hit_rate is None else asked.min_hit_rate,
+        seconds=None if asked.minutes is None else asked.minutes * 60,
+        seed=asked.seed,
+        agent=described.agent,
+        out=asked.out,
+        workers=asked.workers,
+        executor=asked.on,
+        ray_address=asked.ray_address,
+        settings={"fleet": asked.fleet and asked.fleet.name, "set": [*asked.settings] or None},
+    )
+    with Display(100, "%") as shown:
+        try:
+            record, folder = run_simulation(
+                plan,
+                lambda loads: shown.step(f"{_words(loads)} calls, % played", total=100),
+                lambda share: shown.reach(round(100 * share)),
+            )
+        except KeyboardInterrupt:
+            say("interrupted: a simulation is stored when it ends, so nothing is kept of this one")
+            raise
+    show(stored_simulation(folder, record), json_=asked.json_)
+    if asked.min_hit_rate is not None:
+        raise typer.Exit(_exit_code_of(record))
+
+
+def _words(loads: Sequence[float]) -> str:
+    return ", ".join(f"{load:g}" for load in loads)
+
+
+def _loads(calls: str | None) -> tuple[float, ...]:
+    """Parse `--calls N1,N2,…`."""
+    if calls is None:
+        return ()
+    try:
+        loads = tuple(float(part) for part in calls.split(","))
+    except ValueError:
+        loads = (0.0,)
+    if not all(0 < load <= 1_000_000 for load in loads):
+        raise InputError(
+            "simulate.calls", f"--calls {calls!r}: expected N1,N2,…", hint="--calls 100,200,400"
+        )
+    return loads
+
+
+def _exit_code_of(record: "SimulationRecord") -> ExitCode:
+    """Return the exit code of the worst load."""
+    holds = [load.holds for load in record.loads]
+    if False in holds:
+        return ExitCode.OVER_BUDGET
+    return ExitCode.INCONCLUSIVE if None in holds else ExitCode.PASS

@@ -1,18 +1,29 @@
-"""`turngap replay`."""
+"""`turngap replay`, `turns` and `calibrate`."""
 
+import asyncio
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from turngap.cli import options
-from turngap.cli.progress import Display, announce
-from turngap.cli.shared import print_block, print_json, say, show_failure, telemetry_of
-from turngap.core.budget import CALIBRATION_TURNS, MOST_PLAYED, NO_REPLY_MS, QUIET_MS, STARVED_MS
+from turngap.cli.commands import given_options
+from turngap.cli.progress import Display, announce, played
+from turngap.cli.results import show, stored_turns
+from turngap.cli.shared import (
+    leave,
+    print_block,
+    print_json,
+    say,
+    show_failure,
+    table,
+    telemetry_of,
+)
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
+from turngap.play.options import Asked, quoted, typed
 
 if TYPE_CHECKING:
     from turngap.core.results import Turn
@@ -21,70 +32,12 @@ if TYPE_CHECKING:
 
 # What may be given along with --resume; all else is as the run began.
 _WITH_RESUME = frozenset(
-    {"resume", "agent", "start", "dialect", "header", "llm", "set_", "scenarios", "min_hit_rate"}
+    {"resume", "agent", "start", "dialect", "headers", "llm", "sets", "scenarios", "min_hit_rate"}
     | {"out", "json_", "otlp", "verbose", "quiet"}
 )
 
 
-def replay(
-    ctx: typer.Context,
-    scenarios: options.Scenarios = None,
-    agent: options.Agent = "embedded",
-    start: options.Start = None,
-    dialect: options.Dialect = "",
-    header: options.Headers = None,
-    llm: options.LLM = None,
-    set_: options.Sets = None,
-    tag: options.Tag = None,
-    repeat: Annotated[
-        int, options.for_play(min=1, max=MOST_PLAYED, help="How often to play everything.")
-    ] = 1,
-    resume: Annotated[
-        str | None,
-        options.for_play(
-            metavar="RUN|latest",
-            help="Finish an interrupted run: play its missing turns with the same settings, into "
-            "the same folder. `latest` is the latest that lacks turns. The run may be somebody "
-            "else's: what acts or names a secret, such as --start, has to be given again, and an "
-            "error shows the whole command.",
-            autocompletion=options.run_names,
-        ),
-    ] = None,
-    greeting_ms: Annotated[
-        float | None,
-        options.for_play(
-            min=0,
-            max=60_000,
-            help="How long to wait for a greeting before the first turn. Default: learned from the "
-            "first call.",
-        ),
-    ] = None,
-    stop_on_error: Annotated[
-        bool,
-        options.for_play(
-            "--stop-on-error",
-            help="End with the first call that the agent loses or ends early. Default: go on with "
-            "the next.",
-        ),
-    ] = False,
-    calibration: options.CalibrationTurns = CALIBRATION_TURNS,
-    budget_ms: options.BudgetMs = None,
-    min_hit_rate: Annotated[
-        float | None,
-        options.for_limits(
-            min=0, max=1, help="Exit 1 if a smaller share of turns is within the budget."
-        ),
-    ] = None,
-    no_reply_ms: options.NoReplyMs = NO_REPLY_MS,
-    quiet_ms: options.QuietMs = QUIET_MS,
-    starved_ms: options.StarvedMs = STARVED_MS,
-    label: options.Label = "",
-    out: options.Out = None,
-    otlp: options.Otlp = None,
-    verbose: options.Verbose = False,
-    quiet: options.Quiet = False,
-    json_: options.Json = False,
-) -> None:
+def replay(ctx: typer.Context, asked: Asked) -> None:
     """Call an agent with recorded speech, and measure every turn.
 
     Exit: 0 played, 1 below --min-hit-rate, 2 bad input or nowhere to store it (a full disk),
@@ -92,45 +45,20 @@ def replay(
     """
     from turngap.play.plan import ReplayPlan
     from turngap.play.resume import command_to_resume
-    from turngap.play.target import AgentChoice
     from turngap.report.run import run_json, summary_block, write_html
 
-    telemetry = telemetry_of(ctx, otlp)
-    if resume is not None:
-        plan = _resumed(ctx, resume, out)
-        plan = replace(plan, telemetry=telemetry)
+    telemetry, json_ = telemetry_of(ctx, asked.otlp), asked.json_
+    if asked.resume is None:
+        plan = replace(ReplayPlan.asked(asked), telemetry=telemetry)
+    else:
+        plan = replace(_resumed(ctx, asked), telemetry=telemetry)
         if (whole := plan.continues) is not None and whole.complete:
             say(f"nothing is missing: all {len(whole.turns)} turns of {whole.path} were played")
             if json_:
                 print_json(run_json(whole))
-            raise typer.Exit(exit_code(whole, failed_turns(whole), min_hit_rate))
-    else:
-        plan = ReplayPlan.of(
-            AgentChoice.of(
-                agent,
-                set_,
-                llm,
-                start=start,
-                dialect=dialect,
-                headers=tuple(header or ()),
-            ),
-            scenarios or (),
-            tag,
-            None,
-            {"repeat": repeat},
-            rounds=repeat,
-            budget_ms=budget_ms,
-            label=label,
-            out=out,
-            calibration_turns=calibration,
-            greeting_ms=greeting_ms,
-            no_reply_ms=no_reply_ms,
-            quiet_ms=quiet_ms,
-            stop_on_error=stop_on_error,
-            starved_ms=starved_ms,
-            telemetry=telemetry,
-        )
-    run, failure = _play(plan, quiet=json_ or quiet, verbose=verbose)
+            raise typer.Exit(exit_code(whole, failed_turns(whole), asked.min_hit_rate))
+    quiet = json_ or asked.quiet
+    run, failure = _play(plan, quiet=quiet, verbose=asked.verbose)
     page: Path | None = None
     try:
         page = write_html(run)
@@ -147,12 +75,12 @@ def replay(
         show_failure(failure)
     if run.turns and not run.complete and not json_:
         say(f"next: play what is missing: {command_to_resume(run)}")
-    elif run.valid and failure is None and not (json_ or quiet):
-        say(f"next: see whether a change makes it slower: {_save_command(plan, scenarios or ())}")
-    raise typer.Exit(exit_code(run, failure, min_hit_rate))
+    elif run.valid and failure is None and not quiet:
+        say(f"next: see whether a change makes it slower: {_save_command(plan, asked.scenarios)}")
+    raise typer.Exit(exit_code(run, failure, asked.min_hit_rate))
 
 
-def _resumed(ctx: typer.Context, name: str, out: Path | None) -> "ReplayPlan":
+def _resumed(ctx: typer.Context, asked: Asked) -> "ReplayPlan":
     """Plan what a stored run lacks.
 
     Raises:
@@ -162,37 +90,27 @@ def _resumed(ctx: typer.Context, name: str, out: Path | None) -> "ReplayPlan":
     from turngap.store.folders import find_run, latest_to_resume
     from turngap.store.runs import read_run
 
-    # By name: typer may bring a click of its own.
-    sources = {
-        param: str(getattr(ctx.get_parameter_source(param), "name", "")) for param in ctx.params
-    }
-    given = {p: ctx.params[p] for p, source in sources.items() if source == "COMMANDLINE"}
+    given = given_options(ctx)
     scenarios = given.get("scenarios") or ()
     if not all(Path(each).exists() for each in scenarios):
-        raise InputError(
-            "resume.settings",
-            "scenario names cannot be given with --resume, which plays what that run planned, "
-            "under its own settings",
-            hint="drop them; if the scenarios have moved, give the one folder that has them",
+        raise _not_resumed(
+            "scenario names",
+            "drop them; if the scenarios have moved, give the one folder that has them",
         )
     if others := sorted(given.keys() - _WITH_RESUME):
         param = next(each for each in ctx.command.params if each.name == others[0])
-        raise InputError(
-            "resume.settings",
-            f"{param.opts[0]} cannot be given with --resume, which plays what that run planned, "
-            "under its own settings",
-            hint="drop it, or start a new run without --resume",
-        )
+        raise _not_resumed(param.opts[0], "drop it, or start a new run without --resume")
+    name, out = asked.resume, asked.out
     folder = latest_to_resume(out) if name == "latest" else find_run(name, out)
     run = read_run(folder, empty=True)
     llm = [f"llm={given['llm']}"] if "llm" in given else []
     plan = continued(
         run,
-        agent=ctx.params["agent"] if sources["agent"] in ("COMMANDLINE", "ENVIRONMENT") else None,
+        agent=given.get("agent"),
         start=given.get("start"),
         dialect=given.get("dialect", ""),
-        headers=given.get("header", ()),
-        sets=(*llm, *given.get("set_", ())),
+        headers=given.get("headers", ()),
+        sets=(*llm, *given.get("sets", ())),
         scenarios=scenarios,
     )
     if plan.target.choice.is_url:
@@ -202,20 +120,25 @@ def _resumed(ctx: typer.Context, name: str, out: Path | None) -> "ReplayPlan":
     return plan
 
 
+def _not_resumed(what: str, hint: str) -> InputError:
+    return InputError(
+        "resume.settings",
+        f"{what} cannot be given with --resume, which plays what that run planned, under its own "
+        "settings",
+        hint=hint,
+    )
+
+
 def _save_command(plan: "ReplayPlan", names: Sequence[str]) -> str:
     """Return the command that saves the same agent and scenarios as a baseline of `check`."""
-    from turngap.play.again import agent_flags, played_again, typed
-
     choice = plan.target.choice
     at = choice.endpoint.flags if choice.is_url else f"--agent {choice.agent}"
-    flags = typed([*agent_flags(choice), ("--tag", (plan.settings or {}).get("tag"))])
-    return " ".join(["turngap check", *played_again(names, None), at, *flags, "--save base.json"])
+    flags = typed([*choice.flags, ("--tag", (plan.settings or {}).get("tag"))])
+    return " ".join(["turngap check", *map(quoted, names), at, *flags, "--save base.json"])
 
 
 def _play(plan: "ReplayPlan", *, quiet: bool, verbose: bool) -> "tuple[Run, TurngapError | None]":
     """Play the plan and show how it goes on, printing each turn as it is stored."""
-    import asyncio
-
     from rich.console import Console
 
     from turngap.play.rounds import replay
@@ -276,3 +199,103 @@ def exit_code(run: "Run", failure: TurngapError | None, min_hit_rate: float | No
     if min_hit_rate is not None and (run.summary.hit_rate.value or 0.0) < min_hit_rate:
         return ExitCode.OVER_BUDGET
     return ExitCode.PASS
+
+
+def turns(_ctx: typer.Context, asked: Asked) -> None:
+    """Measure how quickly an agent answers against how often it cuts in, as one curve.
+
+    Exit: 0 played, 2 bad input, 3 invalid because turngap itself was late too often, 4 an agent
+    failed, even in a single turn.
+    """
+    from turngap.turns.play import TurnsPlan, turns_in_virtual_time
+    from turngap.turns.play import turns as play
+    from turngap.turns.report import read_turns
+
+    plan = TurnsPlan.asked(asked)
+    if asked.virtual:
+        with Display(plan.turns, "turns") as shown:
+            _, path, failure = turns_in_virtual_time(plan, shown.playing())
+    else:
+        varied = f"with {plan.agents} values in turn"
+        what = varied if plan.setting else f"against {plan.choice.name}"
+        _, path, failure = played(plan, what, play, quiet=asked.json_)
+    record, runs = read_turns(path)
+    show(stored_turns(path, record, runs), json_=asked.json_)
+    failure = failure or next(filter(None, map(failed_turns, runs)), None)
+    valid = all(point.valid for point in record.points)
+    leave(failure, ExitCode.PASS if valid else ExitCode.INCONCLUSIVE)
+
+
+# About how long all agents take on one core.
+ZOO_MINUTES = 1.0
+
+
+def calibrate(_: typer.Context, asked: Asked) -> None:
+    """Measure the error of the instrument itself, against known gaps of a loopback agent.
+
+    Exit: 0 measured, 1 an agent is read wrong, 2 bad input, 4 a dialect could not be measured.
+    """
+    if asked.agents:
+        _play_agents(json_=asked.json_)
+        return
+    from turngap.play.calibrate import loopback_dialects
+    from turngap.report.run import calibration_block, calibrations_block
+
+    dialect = asked.dialect
+    names = loopback_dialects() if dialect == "all" else [dialect]
+    found = _calibrated(names, asked.turns, asked.seed)
+    document = {"dialects": found} if dialect == "all" else found[0]
+    block = calibrations_block if dialect == "all" else calibration_block
+    if asked.json_:
+        print_json(document)
+    else:
+        print_block(lambda width: block(document, width))
+    if any("error" in each for each in found):
+        raise typer.Exit(ExitCode.AGENT_FAILED)
+
+
+def _play_agents(*, json_: bool) -> None:
+    from turngap.play.zoo import DIALECTS, play_zoo, rows_of
+    from turngap.testing.zoo import ZOO
+
+    with Display(len(ZOO) * len(DIALECTS), "known agents", ZOO_MINUTES) as shown:
+        readings = list(play_zoo(on_agent=shown.advance))
+    if json_:
+        print_json({"agents": [each.as_json() for each in readings]})
+    else:
+        print_block(lambda _: table(rows_of(readings)))
+    if any(each.verdict == "wrong" for each in readings):
+        raise typer.Exit(ExitCode.OVER_BUDGET)
+
+
+def _calibrated(dialects: list[str], turns: int, seed: int) -> list[dict[str, Any]]:
+    """Calibrate in one dialect after the other; return what `--json` prints of each.
+
+    Of several, one that fails does not keep the others from being measured.
+    """
+    from turngap.clocks import undisturbed
+    from turngap.play.calibrate import calibrate
+    from turngap.play.plan import calibration_s
+
+    found: list[dict[str, Any]] = []
+    minutes = len(dialects) * calibration_s(turns) / 60
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Display(len(dialects) * turns, "known gaps", minutes) as shown,
+        undisturbed(),
+    ):
+        for number, dialect in enumerate(dialects):
+            course = calibrate(
+                turns,
+                dialect=dialect,
+                seed=seed,
+                log=Path(folder) / f"loopback-{number}.log",
+                on_turn=lambda done, before=number * turns: shown.reach(before + done),
+            )
+            try:
+                found.append(asyncio.run(course).as_json())
+            except TurngapError as e:
+                if len(dialects) == 1:
+                    raise
+                found.append({"dialect": dialect, "error": str(e)})
+    return found

@@ -1,255 +1,423 @@
-"""The options that several commands share: one type each, in four groups, always in this order."""
+"""The parameters of commands, made from the table of options.
+
+The options of commands that play are those of `turngap.play.options`; `OWN` adds the options that
+only the command line has.
+"""
 
 from collections.abc import Callable
-from functools import partial
+from functools import wraps
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from turngap.cli.commands import OUTPUT
-from turngap.core.budget import MAX_STARVED_MS, MOST_PLAYED
-from turngap.core.labels import checked_label
+from turngap.core.budget import DEFAULT_BUDGET_MS
+from turngap.play.options import (
+    BOT,
+    BOT_HELP,
+    BUILT_IN,
+    FLEET,
+    LIMITS,
+    LLM_HELP,
+    LONGEST_MS,
+    OPTIONS,
+    OUTPUT,
+    PLAYED,
+    REFERENCE,
+    REQUIRED,
+    SERVER,
+    Asked,
+    Option,
+    checked,
+    options_of,
+)
 
-AGENT, PLAYED, LIMITS = "Agent", "Scenarios", "Limits"
+_SERVERS = ("serve", "talk")
+# The commands that take all that the file has; others take where runs and scenarios are.
+CALLERS = ("replay", "check", "turns", "compare", "load", *_SERVERS)
+_WITH_JSON = (
+    *(*CALLERS[:5], "simulate", "report", "judge", "scenarios", "label", "backends", "dialects"),
+    *("calibrate", "init", "doctor", "fetch", "history", "history trend", "history diff"),
+)
+OWN: tuple[Option, ...] = (
+    Option(
+        "fleet", ("simulate",), "", "A fleet file (.toml or .yaml; see examples/fleet.toml). "
+        "Without one: one H100 with Llama 3.1 8B at bf16, and what --set changes.", Path,
+        argument=True,
+    ),
+    Option(
+        "runs", ("report",), "", "Folders, names, or `latest`, the finished run that began last. "
+        "Default: latest.", many=True, argument=True, complete="run",
+    ),
+    Option(
+        "run", ("judge",), "", "A run or a comparison: its folder, its name, or `latest`, the "
+        "finished run that began last.", default="latest", argument=True, complete="run",
+    ),
+    Option(
+        "before", ("history diff",), "", "The older run: its folder, name or label.", unit="A",
+        argument=True, complete="run",
+    ),
+    Option(
+        "after", ("history diff",), "", "The newer run, or `latest`.", unit="B", argument=True,
+        complete="run",
+    ),
+    Option(
+        "folder", ("scenarios",), "", "The folder that has them. Default: ./scenarios, or else "
+        "those of turngap.", Path, unit="FOLDER", argument=True,
+    ),
+    Option(
+        "files", ("label",), "", "Scenario files (.yaml).", Path, REQUIRED, many=True,
+        argument=True,
+    ),
+    Option(
+        "backend", ("backends",), "", "Show the settings of this backend. Default: list all.",
+        unit="NAME", argument=True, complete="backend",
+    ),
+    Option(
+        "what", ("fetch",), "", "Stacks or stack files (.toml), or engines: BACKEND[,KEY=VALUE…].",
+        default=REQUIRED, unit="STACK|ENGINE…", many=True, argument=True, complete="stack",
+    ),
+    Option(
+        "agent", ("talk",), BOT, f"The agent to talk to: {BOT_HELP}", default="embedded",
+        unit="URL|STACK", complete="stack",
+    ),
+    Option(
+        "agent", ("serve",), BOT, "A stack's name or a stack file (.toml).", default="embedded",
+        unit="STACK", complete="stack",
+    ),
+    Option(
+        "agent", ("init",), BOT, "The ws:// URL of your bot, or a built-in agent's name.",
+        unit="URL|STACK",
+    ),
+    Option(
+        "dialect", ("calibrate",), BOT, "The protocol that the loopback agent speaks, with its "
+        "settings, or `all`, one after the other.", default="pipecat", unit="NAME|all",
+        complete="loopback",
+    ),
+    Option(
+        "agents", ("calibrate",), BOT, "Play agents that misbehave as agents in production do "
+        "(docs/agents.md), in virtual time instead, and hold what turngap reads against what is "
+        "right.", bool, False,
+    ),
+    Option(
+        "offers", _SERVERS, BUILT_IN, f"An LLM that the person may switch to: {LLM_HELP}. "
+        "Repeatable. "
+        "Default: every one that is installed here and needs no settings.", unit="LLM",
+        flag="offer", many=True, complete="llm",
+    ),
+    Option(
+        "transcribe", ("judge",), BUILT_IN, "Judge a transcript of the agent's audio, which this "
+        "STT backend makes: STT[,KEY=VALUE…].", unit="STT", complete="stt",
+    ),
+    Option(
+        "llm", ("judge",), BUILT_IN, "Let this LLM judge the answers, too: LLM[,KEY=VALUE…].",
+        unit="LLM", complete="llm",
+    ),
+    Option("browser", ("talk",), SERVER, "Open the page in a browser.", bool, True, off=True),
+    Option(
+        "port", _SERVERS, SERVER, "Port to listen on. 0: any free one.", int, 7860, "PORT", least=0,
+        most=65535,
+    ),
+    Option(
+        "host", _SERVERS, SERVER, "Address to listen on. Beyond this machine, clients need a "
+        "token.", default="127.0.0.1", unit="HOST",
+    ),
+    Option(
+        "token", _SERVERS, SERVER, "The token that clients must send. If one is needed and you "
+        "give none, turngap makes one and prints it.", unit="TOKEN", env="TURNGAP_TOKEN",
+    ),
+    Option(
+        "origins", _SERVERS, SERVER, "Let pages of this origin connect, too, for example behind a "
+        "proxy: https://bot.example. Repeatable.", unit="URL", flag="origin", many=True,
+    ),
+    Option(
+        "max_sessions", _SERVERS, SERVER, "The most conversations at once.", int, 8, "N",
+        least=1,
+    ),
+    Option(
+        "drain", ("serve",), SERVER, "At SIGTERM, refuse new calls and let those that run go on "
+        "for up to this many seconds. 0: end at once. Default: 300.", float, unit="SECONDS",
+        least=0, most=3600, rare=True,
+    ),
+    Option(
+        "log_level", ("serve",), SERVER, "DEBUG shows what happens to every frame.",
+        default="WARNING", unit="LEVEL", rare=True,
+    ),
+    Option(
+        "document", ("serve",), SERVER, "Take the agent from a JSON document: one line on stdin. "
+        "turngap starts its own agents with it.", bool, False, rare=True,
+    ),
+    Option(
+        "settings", ("simulate",), FLEET, "Change a key of the fleet file, e.g. pool.weights=fp8, "
+        "pool.2.replicas=4, call.turns=5, turn.before_ms=300. Repeatable.", unit="KEY=VALUE",
+        flag="set", many=True,
+    ),
+    Option(
+        "from_", ("simulate",), PLAYED, "Draw the turns from this stored run, or `latest`, the "
+        "finished one that began last. Repeatable. Default: the fleet file's `turn` says what a "
+        "turn is like.", unit="RUN", flag="from", many=True, complete="run",
+    ),
+    Option(
+        "calls", ("simulate",), PLAYED, "Calls at once. Default: search for the most that the "
+        "fleet holds.", unit="N1,N2,…",
+    ),
+    Option(
+        "minutes", ("simulate",), PLAYED, "Simulated minutes for each load. Default: as long as "
+        "20,000 turns take.", float, None, "MINUTES", least=0.1, most=10000,
+    ),
+    Option(
+        "workers", ("simulate",), PLAYED, "With --calls: simulate this many loads at once, each "
+        "in a process of its own; the figures are the same. Default: one for each processor, or "
+        "one if there is little to simulate.", int, None, "N", least=1, most=1000,
+    ),
+    Option(
+        "on", ("simulate",), PLAYED, "With --calls: where these processes run, on this machine "
+        "(local) or on Ray's nodes (ray).", default="local", unit="local|ray", rare=True,
+    ),
+    Option(
+        "ray_address", ("simulate",), PLAYED, "With --on ray: the cluster's address, HOST:PORT. "
+        "Default: a cluster on this machine alone.", unit="ADDRESS", rare=True,
+    ),
+    Option(
+        "seed", ("simulate",), PLAYED, "The same seed gives the same calls and figures.", int, 1,
+        "N", least=0,
+    ),
+    Option(
+        "turns", ("calibrate",), PLAYED, "How many known gaps to measure.", int, 200, "N",
+        least=1,
+    ),
+    Option(
+        "seed", ("calibrate",), PLAYED, "Seed for the order in which the gaps are played.", int, 1,
+        "N",
+    ),
+    Option(
+        "library", ("judge", "doctor", *_SERVERS), PLAYED, "The folder whose scenarios the agent "
+        "knows. Default: ./scenarios, or else those of turngap.", Path, unit="FOLDER",
+        aliases=("scenarios",),
+    ),
+    Option(
+        "budget_ms", ("simulate",), LIMITS, "A turn is on time if its gap is at most this.", float,
+        DEFAULT_BUDGET_MS, "MS", least=1, most=LONGEST_MS,
+    ),
+    Option(
+        "limit_p50_ms", ("history diff",), LIMITS,
+        "Regressed if the gap's p50 is this much slower, or more.", float, 30.0, "MS", least=1,
+        most=LONGEST_MS,
+    ),
+    Option(
+        "limit_p95_ms", ("history diff",), LIMITS,
+        "Regressed if the gap's p95 is this much slower, or more.", float, 100.0, "MS", least=1,
+        most=LONGEST_MS,
+    ),
+    Option(
+        "target", ("simulate",), LIMITS,
+        "The fleet holds a load if this share of turns is on time.", float, 0.95, "SHARE",
+        least=0.01, most=0.999,
+    ),
+    Option(
+        "min_hit_rate", ("simulate",), LIMITS, "With --calls: exit 1 if fewer turns are on time, "
+        "3 if that is uncertain.", float, None, "SHARE", least=0, most=1,
+    ),
+    Option(
+        "yes", ("init",), OUTPUT, "Do not ask: start the first bot that is here.", bool, False,
+        flag="yes",
+    ),
+    Option("force", ("init",), OUTPUT, "Replace turngap.toml. Other files stay.", bool, False),
+    Option("only_missing", ("label",), OUTPUT, "Keep the labels that are there.", bool, False),
+    Option(
+        "show", ("label",), OUTPUT, "Draw each recording with its labels into this folder, as SVG.",
+        Path, unit="DIR",
+    ),
+    Option(
+        "record", _SERVERS, OUTPUT, "Save every conversation as a scenario in this folder.", Path,
+        unit="DIR",
+    ),
+    Option(
+        "keep", _SERVERS, OUTPUT, "Keep conversations as runs on disk, audio included.", bool, True,
+        off=True,
+    ),
+    Option("html", ("report",), OUTPUT, "Write the HTML page again, too.", bool, False),
+    Option(
+        "svg", ("report",), OUTPUT, "Write what is printed to this SVG file.", Path,
+        unit="FILE",
+    ),
+    Option(
+        "csv", ("report",), OUTPUT, "Write all turns to this CSV file, a row each.", Path,
+        unit="FILE",
+    ),
+    Option(
+        "parquet", ("report",), OUTPUT, "Write all turns to this Parquet file (with the extra "
+        "`parquet`).", Path, unit="FILE",
+    ),
+    Option(
+        "junit", ("report",), OUTPUT, "Write JUnit XML: each turn of a run is a test, or each "
+        "metric of a check.", Path, unit="FILE",
+    ),
+    Option(
+        "verbose", ("replay", "report"), OUTPUT, "Draw every turn with its stages, not only bad "
+        "ones.", bool, False, short="-v",
+    ),
+    Option(
+        "quiet", ("replay",), OUTPUT, "Show the figures alone, not the turns.", bool, False,
+        short="-q",
+    ),
+    Option(
+        "show_judge_prompt", ("judge",), OUTPUT, "Print what the LLM is told, and exit.", bool,
+        False, rare=True,
+    ),
+    Option(
+        "root", ("simulate", "report", "judge", "history diff"), OUTPUT,
+        "Look for stored runs in this folder. Default: ./runs.", Path, unit="DIR", flag="runs",
+    ),
+    Option(
+        "roots", ("history", "history trend"), OUTPUT, "Look for stored runs in this folder. "
+        "Repeatable. Default: ./runs.", Path, unit="DIR", flag="runs", many=True,
+    ),
+    Option(
+        "since", ("history", "history trend"), OUTPUT, "Only those that began then or later: "
+        "2026-11-20, 2026-11-20T15:00 (UTC), or 7d.", unit="DAY|AGO",
+    ),
+    Option(
+        "valid", ("history",), OUTPUT, "Only those whose figures can be used: finished, and "
+        "measured well.", bool, False,
+    ),
+    Option(
+        "last", ("history",), OUTPUT, "Keep this many of the newest of those.", int, None, "N",
+        least=1,
+    ),
+    Option(
+        "csv", ("history",), OUTPUT, "Also write the list to this file, as CSV.", Path,
+        unit="FILE",
+    ),
+    Option("html", ("history",), OUTPUT, "Also write the list to this page.", Path, unit="FILE"),
+    Option(
+        "html", ("history diff",), OUTPUT, "Also write a page with the waterfalls of the worst "
+        "pairs to this file.", Path, unit="FILE",
+    ),
+    Option(
+        "json_", ("talk",), OUTPUT, "Print the page's URL as one JSON document, and open no "
+        "browser.", bool, False, flag="json",
+    ),
+    Option(
+        "json_", ("serve",), OUTPUT, "Print the URL as one JSON line.", bool, False,
+        flag="json",
+    ),
+    Option(
+        "json_", _WITH_JSON, OUTPUT,
+        "Print one JSON document on stdout, and nothing else there.", bool, False, flag="json",
+    ),
+)  # fmt: skip
+TABLE = (*OPTIONS, *OWN)
+PANELS = ("", BOT, BUILT_IN, REFERENCE, SERVER, FLEET, PLAYED, LIMITS, OUTPUT)
 
-for_agent = partial(typer.Option, rich_help_panel=AGENT)
-for_play = partial(typer.Option, rich_help_panel=PLAYED)
-for_limits = partial(typer.Option, rich_help_panel=LIMITS)
-for_output = partial(typer.Option, rich_help_panel=OUTPUT)
 
-
-def _starting_with(incomplete: str, names: list[str]) -> list[str]:
-    return [name for name in names if name.startswith(incomplete)]
-
-
-def scenario_names(incomplete: str) -> list[str]:
-    """List the scenarios of the library in use, for shell completion."""
+def _scenarios() -> list[str]:
     from turngap.scenario.library import library_dir, library_paths
 
-    return _starting_with(incomplete, [path.stem for path in library_paths(library_dir())])
+    return [path.stem for path in library_paths(library_dir())]
 
 
-def stack_names(incomplete: str) -> list[str]:
-    """List the installed stacks."""
+def _stacks() -> list[str]:
     from turngap.agent.stack import stack_files
 
-    return _starting_with(incomplete, list(stack_files()))
+    return list(stack_files())
 
 
-def dialect_names(incomplete: str) -> list[str]:
-    """List the installed dialects."""
+def _dialects() -> list[str]:
     from turngap.caller.dialects.registry import dialects
 
-    return _starting_with(incomplete, list(dialects()))
+    return list(dialects())
 
 
-def _backends_of(*kinds: str) -> Callable[[str], list[str]]:
-    def names(incomplete: str) -> list[str]:
+def _loopbacks() -> list[str]:
+    from turngap.play.calibrate import loopback_dialects
+
+    return ["all", *loopback_dialects()]
+
+
+def _backends(*kinds: str) -> Callable[[], list[str]]:
+    def names() -> list[str]:
         from turngap.backends import specs
 
-        return _starting_with(incomplete, [spec.name for spec in specs() if spec.kind in kinds])
+        return [spec.name for spec in specs() if not kinds or spec.kind in kinds]
 
     return names
 
 
-backend_names = _backends_of("turn", "stt", "llm", "tts")
-llm_names, stt_names = _backends_of("llm"), _backends_of("stt")
-
-
-def loopback_names(incomplete: str) -> list[str]:
-    """List the dialects that a loopback agent speaks."""
-    from turngap.play.calibrate import loopback_dialects
-
-    return _starting_with(incomplete, ["all", *loopback_dialects()])
-
-
-def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
+def _runs(ctx: Any, incomplete: str) -> list[str]:
     """List the folders in `--runs`, newest first."""
     folder = Path(ctx.params.get("root") or "runs")
     names = sorted((p.name for p in folder.glob("*/")), reverse=True) if folder.is_dir() else []
-    return _starting_with(incomplete, ["latest", *names])
+    return [name for name in ("latest", *names) if name.startswith(incomplete)]
 
 
-# From the environment too: other people of a machine can read a command line, and the token in it.
-Agent = Annotated[
-    str,
-    for_agent(
-        "--agent",
-        envvar="TURNGAP_AGENT",
-        help="The agent to measure: the ws:// URL of your bot ('POST http://HOST/start' gets one "
-        "for each call), or a built-in agent: the name of a stack (embedded, stock, local, gpu) or "
-        "a stack file (.toml).",
-        autocompletion=stack_names,
-    ),
-]
-Start = Annotated[
-    str | None,
-    for_agent(
-        "--start",
-        metavar="COMMAND",
-        help="Start your bot with this command, wait until the port of its URL is open, and end it "
-        'afterwards: --start "python bot.py" --agent ws://127.0.0.1:8765/ws.',
-    ),
-]
-Dialect = Annotated[
-    str,
-    for_agent(
-        "--dialect",
-        metavar="NAME[,KEY=VALUE...]",
-        help="The protocol of a URL, with its settings; `turngap dialects` lists them. Default: "
-        "found out, by trying those that answer.",
-        autocompletion=dialect_names,
-    ),
-]
-Headers = Annotated[
-    list[str] | None,
-    for_agent(
-        "--header",
-        metavar="'NAME: VALUE'",
-        help="An HTTP header to open a URL with. Repeat for several. ${NAME} in it, or in the URL, "
-        "stands for an environment variable, so that no secret is stored: "
-        "'Authorization: Bearer ${API_KEY}'.",
-    ),
-]
-LLM = Annotated[
-    str | None,
-    for_agent(
-        "--llm",
-        metavar="NAME",
-        help="Built-in agent: use this LLM backend; `turngap backends` lists them. Default: the "
-        "stack's.",
-        autocompletion=llm_names,
-    ),
-]
-Sets = Annotated[
-    list[str] | None,
-    for_agent(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Built-in agent: change a setting, e.g. tts.speed_wpm=180; stt=NAME, tts=NAME or "
-        "turn=NAME takes another engine, seed=N seeds what is random, and marks=false reports no "
-        "marks. Repeatable.",
-    ),
-]
-Verbose = Annotated[
-    bool, for_output("--verbose", "-v", help="Draw every turn with its stages, not only bad ones.")
-]
-Quiet = Annotated[bool, for_output("--quiet", "-q", help="Show the figures alone, not the turns.")]
-Scenarios = Annotated[
-    list[str] | None,
-    typer.Argument(
-        help="Names of scenarios, their files, or folders of them. Default: all of ./scenarios, or "
-        "else of turngap, but those tagged extra.",
-        autocompletion=scenario_names,
-        show_default=False,
-    ),
-]
-Tag = Annotated[
-    str | None,
-    for_play("--tag", help="Only play scenarios with this tag."),
-]
-Library = Annotated[
-    Path | None,
-    for_play(
-        "--scenarios",
-        help="The folder whose scenarios the agent knows. Default: ./scenarios, or else those of "
-        "turngap.",
-    ),
-]
-Phases = Annotated[
-    int,
-    for_play(
-        "--phases",
-        min=1,
-        max=32,
-        help="Begin the audio at this many different places within a 32 ms VAD frame, over the "
-        "rounds, so that the result does not depend on one alignment.",
-    ),
-]
-CalibrationTurns = Annotated[
-    int,
-    for_play(
-        "--calibration",
-        min=0,
-        max=MOST_PLAYED,
-        help="How many known gaps to measure first, to know turngap's own error. 0: none.",
-    ),
-]
-BudgetMs = Annotated[
-    float | None,
-    for_limits(
-        "--budget-ms",
-        min=1,
-        max=60_000,
-        help="Use this budget instead of those that the scenarios name.",
-    ),
-]
-StarvedMs = Annotated[
-    float,
-    for_limits(
-        "--starved-ms",
-        min=1,
-        max=MAX_STARVED_MS,
-        help="Mark a turn as starved if turngap itself was this late in sending or reading. Raise "
-        "it on a busy machine; gaps may then be wrong by up to this much.",
-    ),
-]
-NoReplyMs = Annotated[
-    float,
-    for_limits(
-        "--no-reply-ms",
-        min=500,
-        max=60_000,
-        help="Wait this long for a reply, from the person's end. No budget may be longer.",
-    ),
-]
-QuietMs = Annotated[
-    float,
-    for_limits(
-        "--quiet-ms",
-        min=100,
-        max=60_000,
-        help="Take a reply to be over after this much silence, unless the agent says when it is.",
-    ),
-]
-Label = Annotated[
-    str,
-    for_output(
-        "--label",
-        metavar="TEXT",
-        help="The name of this in `turngap history`, on one line: --label 'before the change'.",
-        callback=checked_label,
-        show_default=False,
-    ),
-]
-Out = Annotated[
-    Path | None, for_output("--out", help="Store the result in this folder. Default: ./runs.")
-]
-RunsFolder = Annotated[
-    Path | None,
-    for_output(
-        "--runs", help="Look for stored runs in this folder. Default: ./runs.", is_eager=True
-    ),
-]
-RunsFolders = Annotated[
-    list[Path] | None,
-    for_output(
-        "--runs",
-        metavar="DIR",
-        help="Look for stored runs in this folder. Repeatable. Default: ./runs.",
-    ),
-]
-Otlp = Annotated[
-    str | None,
-    for_output(
-        "--otlp",
-        metavar="URL",
-        help="Send a trace of each conversation, and histograms, to an OpenTelemetry collector at "
-        "this URL (http://HOST:4318). The agent gets a `traceparent` header, so that its own spans "
-        "hang under ours. Default: where OTEL_EXPORTER_OTLP_ENDPOINT says.",
-    ),
-]
-Json = Annotated[
-    bool, for_output("--json", help="Print one JSON document on stdout, and nothing else there.")
-]
+# What a shell completes.
+_NAMES: dict[str, Callable[[], list[str]]] = {
+    "scenario": _scenarios,
+    "stack": _stacks,
+    "dialect": _dialects,
+    "loopback": _loopbacks,
+    "backend": _backends(),
+    "llm": _backends("llm"),
+    "stt": _backends("stt"),
+}
+
+
+def _completion(what: str) -> Callable[..., list[str]] | None:
+    def names(incomplete: str) -> list[str]:
+        return [name for name in _NAMES[what]() if name.startswith(incomplete)]
+
+    return _runs if what == "run" else names if what else None
+
+
+def _parameter(option: Option) -> Parameter:
+    """Build what typer reads of an option."""
+    kind = str if option.kind is dict else option.kind
+    kind = list[kind] if option.many else kind
+    default = Parameter.empty if option.default is REQUIRED else option.default
+    common: dict[str, Any] = {
+        "help": _help(option),
+        "metavar": option.unit or None,
+        "autocompletion": _completion(option.complete),
+        "show_default": not option.argument and default not in (None, "", False),
+    }
+    if option.argument:
+        about = typer.Argument(**common)
+    else:
+        flag = f"--{option.key}" + (f"/--no-{option.key}" if option.off else "")
+        flags = [flag, *([option.short] if option.short else ())]
+        about = typer.Option(
+            *flags,
+            rich_help_panel=option.group,
+            envvar=option.env or None,
+            is_eager=option.name == "root",
+            **common,
+        )
+    if default is None:
+        kind = kind | None
+    annotation = Annotated[kind, about]
+    return Parameter(option.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _help(option: Option) -> str:
+    """Return the text of an option, with the numbers that it takes where both ends are known."""
+    known = option.kind in (int, float) and abs(option.least) + option.most < 1e5
+    return option.help + (f" {option.least:g} to {option.most:g}." if known else "")
+
+
+def with_options(name: str, command: Callable[[Any, Asked], None]) -> Callable[..., None]:
+    """Return a command as typer takes it, with a parameter for each of its options."""
+    options = sorted(options_of(name, TABLE).values(), key=lambda each: PANELS.index(each.group))
+
+    @wraps(command)
+    def run(ctx: typer.Context, **given: Any) -> None:
+        command(ctx, checked(name, given, TABLE, flags=True))
+
+    context = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    parameters = [context, *map(_parameter, options)]
+    signature: Any = Signature(parameters)
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    del run.__wrapped__  # type: ignore[attr-defined]
+    return run

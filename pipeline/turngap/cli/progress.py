@@ -1,5 +1,6 @@
 """How long work shows how far it has come: a bar on a terminal, a line now and then elsewhere."""
 
+import asyncio
 import shlex
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -20,22 +21,21 @@ if TYPE_CHECKING:
 LINE_EVERY_S = 30.0
 
 T = TypeVar("T")
+Plan = TypeVar("Plan", bound="PlayPlan")
 
 
 def played(
-    plan: "PlayPlan",
+    plan: "Plan",
     what: str,
-    player: "Callable[[Progress], Coroutine[Any, Any, T]]",
+    player: "Callable[[Plan, Progress], Coroutine[Any, Any, T]]",
     *,
     quiet: bool,
     most_minutes: float | None = None,
 ) -> T:
     """Say how many turns there are and how long they take, play them, and show how it goes on."""
-    import asyncio
-
     announce(plan, what, quiet=quiet)
     with Display(plan.turns, "turns", plan.minutes, most_minutes=most_minutes) as shown:
-        return asyncio.run(player(shown.playing()))
+        return asyncio.run(player(plan, shown.playing()))
 
 
 def announce(plan: "PlayPlan", what: str, *, quiet: bool) -> None:

@@ -1,59 +1,31 @@
-"""`turngap history`."""
+"""`turngap history`, with `trend` and `diff`."""
 
+import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from turngap.cli import options
 from turngap.cli.commands import Group
-from turngap.cli.shared import print_block, print_json, say
+from turngap.cli.options import with_options
+from turngap.cli.shared import leave, print_block, print_json, say
 from turngap.core.errors import InputError
+from turngap.core.untrusted import harmless
+from turngap.play.options import Asked
 
 if TYPE_CHECKING:
     from turngap.history.kinds import Entry
+    from turngap.store.runs import Run
 
 # A list of fewer folders is there before a progress bar is.
 _LONG = 100
 
 app = typer.Typer(cls=Group, no_args_is_help=False)
 
-Since = Annotated[
-    str | None,
-    options.for_output(
-        metavar="DAY|AGO",
-        help="Only those that began then or later: 2026-11-20, 2026-11-20T15:00 (UTC), or 7d.",
-    ),
-]
-Valid = Annotated[
-    bool,
-    options.for_output(
-        "--valid", help="Only those whose figures can be used: finished, and measured well."
-    ),
-]
-Last = Annotated[
-    int | None, options.for_output(min=1, help="Keep this many of the newest of those.")
-]
 
-
-@app.callback(invoke_without_command=True)
-def history(
-    ctx: typer.Context,
-    roots: options.RunsFolders = None,
-    since: Since = None,
-    valid: Valid = False,
-    last: Last = None,
-    csv: Annotated[
-        Path | None, options.for_output(help="Also write the list to this file, as CSV.")
-    ] = None,
-    html: Annotated[
-        Path | None,
-        options.for_output(help="Also write the list to this page."),
-    ] = None,
-    json_: options.Json = False,
-) -> None:
+def history(ctx: typer.Context, asked: Asked) -> None:
     """List what was measured before: runs, checks, comparisons, curves, simulations, load tests.
 
     The newest is last. Failed, unfinished and unreadable ones are listed as such, with the reason.
@@ -67,20 +39,23 @@ def history(
     from turngap.report import page
     from turngap.store.tables import csv_text, write_file
 
-    stored = entries_in(roots)
-    shown = chosen(stored, since=since, valid=valid, last=last)
-    if csv is not None:
+    stored = entries_in(asked.roots)
+    shown = chosen(stored, since=asked.since, valid=asked.valid, last=asked.last)
+    if asked.csv is not None:
         content = csv_text(entries_table(shown)).encode()
-        say(f"written: {write_file(csv, content, 'csv')}")
-    if html is not None:
+        say(f"written: {write_file(asked.csv, content, 'csv')}")
+    if (html := asked.html) is not None:
         say(f"written: {page.write(html, page.render(list_report(shown, html.parent)))}")
-    if json_:
+    if asked.json_:
         print_json(list_json(shown))
         return
     if shown:
         print_block(lambda width: list_block(shown, width))
         return
-    say_none(len(stored), roots)
+    say_none(len(stored), asked.roots)
+
+
+app.callback(invoke_without_command=True)(with_options("history", history))
 
 
 def say_none(stored: int, roots: Sequence[Path] | None, what: str = "") -> None:
@@ -130,3 +105,109 @@ def entries_in(roots: Sequence[Path] | None) -> "list[Entry]":
             shown.reach(done)
 
         return entries(roots or (), on_read)
+
+
+def trend(_: typer.Context, asked: Asked) -> None:
+    """Show where the gap changed, at which commit, and how sure that is.
+
+    A series holds replays of one agent, played the same scenarios on the same machine.
+
+    Exit: 0 whether or not there is a change, 2 bad input.
+    """
+    from turngap.history.reading import chosen
+    from turngap.history.trend import trend_lines, trends, trends_json
+    from turngap.report import terminal
+
+    stored = entries_in(asked.roots)
+    series = trends(chosen(stored, since=asked.since))
+    if asked.json_:
+        print_json(trends_json(series))
+        return
+    if not series:
+        say_none(len(stored), asked.roots, "a replay that reached its agent and is as wanted")
+        return
+    for one in series:
+        print_block(
+            lambda width, one=one: terminal.joined(terminal.lines_of(trend_lines(one), width))
+        )
+    changed = [(one, one.changes[-1].at) for one in series if one.changes]
+    if changed:
+        one, at = changed[-1]
+        before, after = (shlex.quote(one.points[i].entry.path) for i in (at - 1, at))
+        say(f"next: see what moved: turngap history diff {before} {after}")
+
+
+def diff(_: typer.Context, asked: Asked) -> None:
+    """Show what differs between two stored runs, over the turns that both took.
+
+    They are judged as `turngap check` judges two agents; nothing is played. What cannot be compared
+    is refused with the reasons: two machines, changed recordings, another metrics version.
+
+    Exit: 0 pass, 1 regressed, 2 bad input, 3 undecided or not comparable.
+    """
+    from turngap.check.stored import compare_stored, diff_json, diff_report
+    from turngap.cli.checking import exit_code
+    from turngap.core.paired import Limits
+    from turngap.report import page, terminal
+
+    before, after, root, html = asked.before, asked.after, asked.root, asked.html
+    if before is None or after is None:
+        raise _two_wanted(before, root)
+    reference, candidate = _run(before, root), _run(after, root)
+    if reference.path.resolve() == candidate.path.resolve():
+        raise InputError(
+            "history.same_run", f"{before} and {after} are the same run", hint="give two runs"
+        )
+    record = compare_stored(reference, candidate, Limits(asked.limit_p50_ms, asked.limit_p95_ms))
+    folder = Path() if html is None else html.parent
+    shown = diff_report(record, reference, candidate, folder)
+    if html is not None:
+        say(f"written: {page.write(html, page.render(shown))}")
+    if asked.json_:
+        print_json(diff_json(record, reference, candidate))
+    else:
+        print_block(lambda width: terminal.block(shown, width))
+    leave(None, exit_code(record))
+
+
+def _two_wanted(before: str | None, root: Path | None) -> InputError:
+    """Build the error that two runs have to be named, with two that can be compared."""
+    from turngap.history.trend import latest_two
+
+    given = "none was given" if before is None else f"only {harmless(before)} was given"
+    flags = "" if root is None else f" --runs {shlex.quote(str(root))}"
+    if (two := latest_two(entries_in(None if root is None else [root]))) is None:
+        return InputError(
+            "history.two_runs",
+            f"expected two runs to compare, the older one first; {given}",
+            hint="two runs can be compared if one agent was played the same scenarios on one "
+            f"machine. So far there are no two such runs; turngap history{flags} lists what there "
+            "is",
+        )
+    names = " ".join(shlex.quote(entry.path) for entry in two)
+    return InputError(
+        "history.two_runs",
+        f"expected two runs to compare, the older one first; {given}",
+        hint=f"the two latest that can be compared: turngap history diff {names}\n  "
+        f"turngap history{flags} lists all",
+    )
+
+
+def _run(name: str, root: Path | None) -> "Run":
+    """Return the stored run of that name.
+
+    Raises:
+        InputError: there is none, or it is a check or another folder that holds several runs.
+    """
+    from turngap.store.folders import RUN_FILE, find_run
+    from turngap.store.runs import read_run
+
+    folder = find_run(name, root)
+    inner = sorted(path.parent.name for path in folder.glob(f"*/{RUN_FILE}"))
+    if inner and not (folder / RUN_FILE).exists():
+        raise InputError(
+            "history.not_a_run",
+            f"{name} is no single run: it holds {', '.join(inner)}",
+            hint=f"give one of those: {folder / inner[0]}",
+        )
+    return read_run(folder)

@@ -1,23 +1,15 @@
-"""`turngap report`, and how whatever is stored is shown."""
+"""`turngap report`: how stored results are shown, and written for other programs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from turngap.cli import options
-from turngap.cli.exporting import (
-    Csv,
-    Exports,
-    Junit,
-    Parquet,
-    run_exports,
-    runs_exports,
-    write_exports,
-)
 from turngap.cli.shared import print_block, print_json, say
+from turngap.core.errors import InputError
+from turngap.play.options import Asked
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -27,7 +19,40 @@ if TYPE_CHECKING:
     from turngap.fleet.record import SimulationRecord
     from turngap.load.record import LoadRecord
     from turngap.store.runs import Run
+    from turngap.store.tables import Table
     from turngap.turns.figures import TurnsRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Exports:
+    """The forms in which something stored can be written; None where there is none."""
+
+    table: "Callable[[], Table] | None" = None
+    junit: Callable[[], bytes] | None = None
+
+
+def runs_exports(
+    runs: "Callable[[], Sequence[Run]]", junit: Callable[[], bytes] | None = None
+) -> Exports:
+    """Collect the export formats of a result that has runs."""
+
+    def table() -> "Table":
+        from turngap.store.tables import turns_table
+
+        return turns_table(runs())
+
+    return Exports(table, junit)
+
+
+def run_exports(run: "Run") -> Exports:
+    """Collect the export formats of one run."""
+
+    def junit() -> bytes:
+        from turngap.report.junit import run_junit
+
+        return run_junit(run)
+
+    return runs_exports(lambda: [run], junit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +66,7 @@ class Stored:
     exports: Exports = field(default_factory=Exports)
 
 
-def report(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Folders, names, or `latest`, the finished run that began last. Default: latest.",
-            autocompletion=options.run_names,
-            show_default=False,
-        ),
-    ] = None,
-    root: options.RunsFolder = None,
-    html: Annotated[
-        bool, options.for_output("--html", help="Write the HTML page again, too.")
-    ] = False,
-    svg: Annotated[
-        Path | None, options.for_output(help="Write what is printed to this SVG file.")
-    ] = None,
-    csv: Csv = None,
-    parquet: Parquet = None,
-    junit: Junit = None,
-    verbose: options.Verbose = False,
-    json_: options.Json = False,
-) -> None:
+def report(_: typer.Context, asked: Asked) -> None:
     """Show stored runs, checks, comparisons and load tests again, from their files alone.
 
     --csv, --parquet and --junit write a file instead of showing anything. The first two write all
@@ -74,21 +78,21 @@ def report(
 
     from turngap.store.tables import write_file
 
-    exported = any((csv, parquet, junit))
-    tables_alone = exported and not any((junit, html, svg, json_))
-    names = runs or ["latest"]
+    exported = any((asked.csv, asked.parquet, asked.junit))
+    tables_alone = exported and not any((asked.junit, asked.html, asked.svg, asked.json_))
     stored = [
         one
-        for name in names
-        for one in _stored(name, root, verbose=verbose, all_labelled=tables_alone)
+        for name in asked.runs or ["latest"]
+        for one in _stored(name, asked.root, verbose=asked.verbose, all_labelled=tables_alone)
     ]
-    write_exports([one.exports for one in stored], csv, parquet, junit)
+    exports = [one.exports for one in stored]
+    write_exports(exports, asked.csv, asked.parquet, asked.junit)
     for one in stored:
-        if html:
+        if asked.html:
             say(f"written: {one.write_html()}")
-        if svg is not None:
-            say(f"written: {write_file(svg, one.svg().encode(), 'report')}")
-    if json_:
+        if asked.svg is not None:
+            say(f"written: {write_file(asked.svg, one.svg().encode(), 'report')}")
+    if asked.json_:
         documents = [one.document() for one in stored]
         print_json(documents[0] if len(documents) == 1 else documents)
         return
@@ -258,3 +262,60 @@ _ROOMS = {
     "turns.json": _stored_turns,
     "load.json": _stored_load,
 }
+
+
+def write_exports(
+    stored: Sequence[Exports],
+    csv: Path | None,
+    parquet: Path | None,
+    junit: Path | None,
+) -> None:
+    """Write the files that are asked for, and name each; all are made before any is written.
+
+    Raises:
+        InputError: something of what is stored cannot be written so, or a file cannot be written.
+    """
+    from turngap.store.tables import csv_text, parquet_bytes, write_file
+
+    made: list[tuple[Path, bytes, str]] = []
+    if junit is not None:
+        text = _only("--junit", "a run or a check", [one.junit for one in stored])
+        made.append((junit, text, "junit"))
+    if csv is not None:
+        table = csv_text(_table("--csv", stored))
+        made.append((csv, table.encode("utf-8"), "csv"))
+    if parquet is not None:
+        made.append((parquet, parquet_bytes(_table("--parquet", stored)), "parquet"))
+    for file, content, what in made:
+        say(f"written: {write_file(file, content, what)}")
+
+
+def _only(flag: str, of: str, ways: Sequence[Callable[[], bytes] | None]) -> bytes:
+    """Write the document of the single thing that was given."""
+    if len(ways) != 1:
+        raise InputError(
+            "report.one", f"{flag} writes {of}, and {len(ways)} are given", hint="give one of them"
+        )
+    way = ways[0]
+    if way is None:
+        nor = "neither" if " or " in of else "none"
+        raise InputError("report.no_such_export", f"{flag} writes {of}, and this is {nor}")
+    return way()
+
+
+def _table(flag: str, stored: Sequence[Exports]) -> "Table":
+    """All turns of all that was given, one after the other."""
+    from turngap.store.tables import Table
+
+    if any(one.table is None for one in stored):
+        raise InputError(
+            "report.no_such_export", f"{flag} writes turns, and a simulation stores none"
+        )
+    tables = [one.table() for one in stored if one.table is not None]
+    if any(table.columns is not tables[0].columns for table in tables):
+        raise InputError(
+            "report.two_tables",
+            f"{flag} writes one table, and the turns of load tests have other columns",
+            hint="give load tests by themselves",
+        )
+    return Table(tables[0].columns, (row for table in tables for row in table.rows))

@@ -1,123 +1,87 @@
 """`turngap serve` and `turngap talk`."""
 
+import json
+import os
+import signal
+import sys
 import webbrowser
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import typer
 
-from turngap.cli import options
-from turngap.cli.hosting import TOKEN_VARIABLE, Wanted, Where, host_agent
+from turngap.children import PARENT_HOLDS_STDIN
 from turngap.cli.shared import print_json, say
 from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import is_loopback
+from turngap.play.options import Asked
 
 if TYPE_CHECKING:
     from turngap.agent.stack import Chosen
+    from turngap.core.clock import Clock
+    from turngap.live.answering import Answering
     from turngap.live.keeping import Keeping
-
-_for_server = partial(typer.Option, rich_help_panel="Server")
-Stack = Annotated[
-    str,
-    options.for_agent(
-        "--agent",
-        help="The agent: a stack's name or a stack file (.toml).",
-        autocompletion=options.stack_names,
-    ),
-]
-StackOrUrl = Annotated[
-    str,
-    options.for_agent(
-        "--agent",
-        help="The agent: the ws:// URL of your bot, or the name of a stack (embedded, stock, "
-        "local, gpu) or a stack file (.toml).",
-        autocompletion=options.stack_names,
-    ),
-]
-Offers = Annotated[
-    list[str] | None,
-    options.for_agent(
-        "--offer",
-        metavar="LLM",
-        help="An LLM that the person may switch to: [LABEL=]BACKEND[,KEY=VALUE…]. Repeatable. "
-        "Default: every one that is installed here and needs no settings.",
-        autocompletion=options.llm_names,
-    ),
-]
-Port = Annotated[
-    int, _for_server("--port", min=0, max=65535, help="Port to listen on. 0: any free one.")
-]
-Host = Annotated[
-    str,
-    _for_server("--host", help="Address to listen on. Beyond this machine, clients need a token."),
-]
-Token = Annotated[
-    str | None,
-    _for_server(
-        "--token",
-        envvar=TOKEN_VARIABLE,
-        help="The token that clients must send. If one is needed and you give none, turngap makes "
-        "one and prints it.",
-    ),
-]
-Origins = Annotated[
-    list[str] | None,
-    _for_server(
-        "--origin",
-        metavar="URL",
-        help="Let pages of this origin connect, too, for example behind a proxy: "
-        "https://bot.example. Repeatable.",
-    ),
-]
-Record = Annotated[
-    Path | None,
-    options.for_output("--record", help="Save every conversation as a scenario in this folder."),
-]
-Keep = Annotated[
-    bool,
-    options.for_output(
-        "--keep/--no-keep", help="Keep conversations as runs on disk, audio included."
-    ),
-]
-MaxSessions = Annotated[
-    int, _for_server("--max-sessions", min=1, help="The most conversations at once.")
-]
-Drain = Annotated[
-    float | None,
-    _for_server(
-        "--drain",
-        min=0.0,
-        max=3600.0,
-        help="At SIGTERM, refuse new calls and let those that run go on for up to this many "
-        "seconds. 0: end at once. Default: 300.",
-    ),
-]
+    from turngap.play.target import AgentChoice
 
 
-def serve(
-    agent: Stack = "embedded",
-    llm: options.LLM = None,
-    set_: options.Sets = None,
-    offer: Offers = None,
-    library: options.Library = None,
-    port: Port = 7860,
-    host: Host = "127.0.0.1",
-    token: Token = None,
-    origin: Origins = None,
-    max_sessions: MaxSessions = 8,
-    drain: Drain = None,
-    log_level: Annotated[
-        str, _for_server(help="DEBUG shows what happens to every frame.")
-    ] = "WARNING",
-    record: Record = None,
-    keep: Keep = True,
-    out: options.Out = None,
-    json_: Annotated[
-        bool, options.for_output("--json", help="Print the URL as one JSON line.")
-    ] = False,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The address at which a server listens, and how its page is reached."""
+
+    host: str
+    port: int
+    token: str | None
+
+    @property
+    def page(self) -> str:
+        query = f"/?token={quote(self.token)}" if self.token else ""
+        return f"http://{self.reachable}:{self.port}{query}"
+
+    def socket(self, path: str) -> str:
+        query = f"?token={quote(self.token)}" if self.token else ""
+        return f"ws://{self.reachable}:{self.port}{path}{query}"
+
+    @property
+    def reachable(self) -> str:
+        """Return a name for what listens on every address: this machine's own."""
+        return "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The server as the flags of both commands describe it.
+
+    Attributes:
+        drain_s: how long SIGTERM lets calls go on; None: as long as suits who started this.
+    """
+
+    choice: "AgentChoice"
+    address: tuple[str, int]
+    max_sessions: int
+    token: str | None
+    origins: tuple[str, ...]
+    drain_s: float | None = 0.0
+    log_level: str = "WARNING"
+
+    @property
+    def most_drain_s(self) -> float:
+        """Seconds; none where turngap started this for itself, which ends it when it is done."""
+        from turngap.agent.server import DRAIN_S
+
+        if self.drain_s is not None:
+            return self.drain_s
+        return 0.0 if os.environ.get(PARENT_HOLDS_STDIN) else DRAIN_S
+
+
+Announce = Callable[[Where, "Chosen"], None]
+
+
+def serve(_: typer.Context, asked: Asked) -> None:
     """Run an agent: a page to talk to it, and a WebSocket for callers.
 
     /ws is for pipecat's clients (protobuf, RTVI) and `turngap replay` (docs/serving.md).
@@ -129,70 +93,36 @@ def serve(
     from turngap.children import end_with_parent
     from turngap.play.target import AgentChoice
 
+    if asked.document:  # before the parent is watched, whose end of stdin stays open
+        document = json.loads(sys.stdin.readline())
+        choice, asked["library"] = (
+            AgentChoice.of_document(document["choice"]),
+            Path(document["library"]),
+        )
+        asked["max_sessions"] = document["max_sessions"] or asked.max_sessions
+    else:
+        choice = AgentChoice.asked(asked)
     end_with_parent()
-    choice = AgentChoice.of(
-        agent,
-        set_,
-        llm,
-        offers=tuple(offer or ()),
-    )
     if choice.is_url:
         raise InputError(
             "serve.url",
-            f"{agent} is a running agent; serve takes a stack",
-            hint=f"to talk to it: turngap talk --agent {agent}",
+            f"{choice.agent} is a running agent; serve takes a stack",
+            hint=f"to talk to it: turngap talk --agent {choice.agent}",
         )
 
     def announce(where: Where, chosen: "Chosen") -> None:
-        if json_:
+        if asked.json_:
             server.announce_json(where.socket(server.PATH), page=where.page, chosen=chosen)
             return
-        say(f"{agent} serves its page at {where.page}")
+        say(f"{choice.agent} serves its page at {where.page}")
         say(f"and callers at {where.socket(server.PATH)} (Ctrl-C ends it)")
-        say("\n".join(remarks(where, max_sessions)))
+        say("\n".join(remarks(where, asked.max_sessions)))
 
-    host_agent(
-        Wanted(
-            choice,
-            (host, port),
-            max_sessions,
-            token,
-            tuple(origin or ()),
-            drain_s=drain,
-            log_level=log_level,
-        ),
-        _keeping(out, record, keep),
-        library,
-        announce,
-    )
+    wanted = _wanted(choice, asked, asked.drain)
+    host_agent(wanted, _keeping(asked), asked.library, announce)
 
 
-def talk(
-    agent: StackOrUrl = "embedded",
-    llm: options.LLM = None,
-    set_: options.Sets = None,
-    offer: Offers = None,
-    dialect: options.Dialect = "",
-    header: options.Headers = None,
-    library: options.Library = None,
-    browser: Annotated[
-        bool, _for_server("--browser/--no-browser", help="Open the page in a browser.")
-    ] = True,
-    port: Port = 7860,
-    host: Host = "127.0.0.1",
-    token: Token = None,
-    origin: Origins = None,
-    max_sessions: MaxSessions = 8,
-    record: Record = None,
-    keep: Keep = True,
-    out: options.Out = None,
-    json_: Annotated[
-        bool,
-        options.for_output(
-            "--json", help="Print the page's URL as one JSON document, and open no browser."
-        ),
-    ] = False,
-) -> None:
+def talk(_: typer.Context, asked: Asked) -> None:
     """Talk to an agent yourself: open a page that draws each turn against 800 ms.
 
     A stack is started for it. If you give the URL of a running agent, turngap passes your voice on
@@ -202,29 +132,29 @@ def talk(
     """
     from turngap.play.target import AgentChoice
 
-    choice = AgentChoice.of(
-        agent,
-        set_,
-        llm,
-        offers=tuple(offer or ()),
-        dialect=dialect,
-        headers=tuple(header or ()),
-    )
+    choice = AgentChoice.asked(asked)
 
     def announce(where: Where, _: "Chosen") -> None:
-        if json_:
+        if asked.json_:
             print_json({"ready": True, "page": where.page})
             return
-        say(f"talk to {text_without_secrets(agent)} at {where.page} (Ctrl-C ends it)")
-        say("\n".join(remarks(where, max_sessions)))
-        if browser and not webbrowser.open(where.page):
+        say(f"talk to {text_without_secrets(choice.agent)} at {where.page} (Ctrl-C ends it)")
+        say("\n".join(remarks(where, asked.max_sessions)))
+        if asked.browser and not webbrowser.open(where.page):
             say("no browser could be opened here: open that address in one")
 
-    host_agent(
-        Wanted(choice, (host, port), max_sessions, token, tuple(origin or ())),
-        _keeping(out, record, keep),
-        library,
-        announce,
+    host_agent(_wanted(choice, asked, 0.0), _keeping(asked), asked.library, announce)
+
+
+def _wanted(choice: "AgentChoice", asked: Asked, drain_s: float | None) -> Wanted:
+    return Wanted(
+        choice,
+        (asked.host, asked.port),
+        asked.max_sessions,
+        asked.token,
+        asked.origins,
+        drain_s,
+        asked.get("log_level", "WARNING"),
     )
 
 
@@ -242,15 +172,84 @@ def remarks(where: Where, max_sessions: int) -> list[str]:
     return lines
 
 
-def _keeping(out: Path | None, record: Path | None, keep: bool) -> "Keeping":
+def _keeping(asked: Asked) -> "Keeping":
     from turngap.live.keeping import Keeping
     from turngap.report.run import write_html
     from turngap.store.documents import DEFAULT_ROOT
 
-    if not keep and (out is not None or record is not None):
+    if not asked.keep and (asked.out is not None or asked.record is not None):
         raise InputError(
             "serve.keep",
             "--no-keep keeps nothing, --out and --record say where to",
             hint="drop one",
         )
-    return Keeping((out or DEFAULT_ROOT) if keep else None, record, write_html)
+    root = (asked.out or DEFAULT_ROOT) if asked.keep else None
+    return Keeping(root, asked.record, write_html)
+
+
+def host_agent(
+    wanted: Wanted, keeping: "Keeping", library: Path | None, announce: Announce
+) -> None:
+    """Serve until a signal ends it.
+
+    Raises:
+        InputError, AgentError: it cannot listen, or the agent cannot be made ready.
+    """
+    from turngap.agent import server
+    from turngap.agent.access import Access, Seats
+    from turngap.clocks import MonotonicClock
+    from turngap.live.app import LiveServer
+
+    server.set_log_level(wanted.log_level)
+    host, port = wanted.address
+    access = Access.for_host(host, wanted.token, wanted.origins)
+    settings = server.ServeSettings(host, port, access)
+    clock = MonotonicClock()
+    with server.bind(settings) as listener, suppress(KeyboardInterrupt):  # the ordinary end
+        with _ended_by_sigterm():
+            answering = _answering(wanted.choice, library, clock)
+        seats = Seats(wanted.max_sessions)
+        live = LiveServer(answering, settings, keeping, seats)
+        bound, port = listener.getsockname()[:2]
+        announce(Where(bound, port, access.token), answering.chosen())
+        running = server.Server(live.app, settings.limits, seats, wanted.most_drain_s)
+        server.serve(running, listener, live.close)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end this process at once while it loads: there is nothing to keep yet.
+
+    As an interrupt, which it is elsewhere, it would be lost in a script's background process, whose
+    shell has interrupts ignored.
+    """
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _answering(choice: "AgentChoice", library: Path | None, clock: "Clock") -> "Answering":
+    """Make the agent ready: a stack loads its models, a foreign agent is reached once."""
+    import asyncio
+
+    from turngap.live.answering import ForeignAgent, OwnStack, reach
+    from turngap.play.target import resolve
+    from turngap.scenario.library import library_dir
+
+    resolve(choice, library_dir(library))  # refuses what only a stack has, and engines not here
+    if choice.is_url:
+        reached = asyncio.run(reach(choice.endpoint, clock))
+        return ForeignAgent(choice.endpoint, reached, clock)
+    from turngap.agent.session import assemble
+
+    assembly = assemble(
+        choice.stack(),
+        library_dir(library),
+        clock,
+        traced=choice.traced,
+        offer=list(choice.offers) or None,
+    )
+    assembly.prepare()
+    return OwnStack(assembly)

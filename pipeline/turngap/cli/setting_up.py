@@ -3,37 +3,21 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from turngap.cli import options
 from turngap.cli.shared import print_json, print_text, say
 from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
+from turngap.play.options import Asked
 
 if TYPE_CHECKING:
     from turngap.setup.files import Chosen
     from turngap.setup.look import Bot
 
 
-def init(
-    agent: Annotated[
-        str | None,
-        options.for_agent("--agent", help="The ws:// URL of your bot, or a built-in agent's name."),
-    ] = None,
-    start: options.Start = None,
-    dialect: options.Dialect = "",
-    header: options.Headers = None,
-    yes: Annotated[
-        bool,
-        options.for_output("--yes", "-y", help="Do not ask: start the first bot that is here."),
-    ] = False,
-    force: Annotated[
-        bool, options.for_output("--force", help="Replace turngap.toml. Other files stay.")
-    ] = False,
-    json_: options.Json = False,
-) -> None:
+def init(_: typer.Context, asked: Asked) -> None:
     """Write turngap.toml, a test and a workflow, so that `turngap check` needs no flags.
 
     It looks for files that import pipecat and for servers on the usual ports, starts and calls what
@@ -41,11 +25,11 @@ def init(
 
     Exit: 0 written, 2 bad input or files that are there already, 4 no agent could be reached.
     """
-    from turngap.defaults.file import FILE, PYPROJECT, read_defaults, repository_of, strangers
+    from turngap.play.defaults import FILE, PYPROJECT, read_defaults, repository_of, strangers
     from turngap.setup.files import WORKFLOW, Chosen, contents, require_no_secrets, write
 
     folder, here = Path(), Path.cwd()
-    if not force and (folder / FILE).exists():
+    if not asked.force and (folder / FILE).exists():
         raise InputError(
             "init.exists", f"{FILE} is there already", hint="turngap init --force replaces it"
         )
@@ -56,14 +40,15 @@ def init(
             f"{PYPROJECT} has defaults for turngap already, and two files would disagree",
             hint=f"edit [tool.turngap] in {PYPROJECT}",
         )
-    require_no_secrets(Chosen(agent or "", start or "", dialect, tuple(header or ())))
-    chosen = _chosen(folder, agent, start, dialect, tuple(header or ()), yes=yes)
+    given = Chosen(asked.agent or "", asked.start or "", asked.dialect, asked.headers)
+    require_no_secrets(given)
+    chosen = _chosen(folder, given, yes=asked.yes)
     # Where GitHub looks for workflows. A `.git` that another user has put above does not count.
     root = repository_of(here)
     root = here if root is None or strangers(root / ".git") else root
     files = contents(chosen, here.relative_to(root))
-    written = write(folder, files, force=force, root=root)
-    if json_:
+    written = write(folder, files, force=asked.force, root=root)
+    if asked.json_:
         agent_facts = {"agent": chosen.agent, "start": chosen.start, "dialect": chosen.dialect}
         print_json({"written": written, **agent_facts})
     else:
@@ -76,15 +61,7 @@ def init(
     say(f"next: is it fast enough? turngap check{more}")
 
 
-def _chosen(
-    folder: Path,
-    agent: str | None,
-    start: str | None,
-    dialect: str,
-    headers: tuple[str, ...],
-    *,
-    yes: bool,
-) -> "Chosen":
+def _chosen(folder: Path, given: "Chosen", *, yes: bool) -> "Chosen":
     """Return the agent that was given, or that is found here, once it has answered."""
     from turngap.clocks import MonotonicClock
     from turngap.setup.files import SCENARIO, Chosen
@@ -92,16 +69,17 @@ def _chosen(
 
     own = any(Path("scenarios").glob("*.yaml"))
     scenarios = () if own else (SCENARIO,)
-    if agent is not None and "://" not in agent:
+    agent, start, headers = given.agent, given.start, given.headers
+    if agent and "://" not in agent:
         from turngap.agent.stack import load_stack
 
         load_stack(agent)
         return Chosen(agent, scenarios=scenarios)
-    if agent is None and start is None:
-        bot = _bot_here(folder, yes=yes)
+    if agent or start:
+        bot = Bot(agent, start or None, takes_port="--port" in start)
     else:
-        bot = Bot(agent or "", start, takes_port="--port" in (start or ""))
-    endpoint = asyncio.run(reached(bot, dialect, headers, MonotonicClock(), say))
+        bot = _bot_here(folder, yes=yes)
+    endpoint = asyncio.run(reached(bot, given.dialect, headers, MonotonicClock(), say))
     say(f"{text_without_secrets(endpoint.url)} answers, and speaks {endpoint.spec().name}")
     command = bot.start or ""
     return Chosen(endpoint.url, command, endpoint.dialect, headers, scenarios, bot.takes_port)

@@ -21,7 +21,8 @@ from turngap.compare.record import COMPARISON_FILE, BackendRecord, ComparisonRec
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.run_record import SIMULATED_LLM
-from turngap.play.plan import SILENT, PlayPlan, Progress
+from turngap.play.options import Asked
+from turngap.play.plan import SILENT, PlayPlan, Progress, played_as
 from turngap.play.rounds import play_in_turns
 from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target, resolve
@@ -70,6 +71,24 @@ class ComparePlan(PlayPlan):
         folder, loaded = chosen(choice.agent, names, tag, library)
         contenders = [BackendChoice.parse(text) for text in llms]
         return cls(choice=choice, library=folder, contenders=contenders, scenarios=loaded, **asked)
+
+    @classmethod
+    def asked(cls, asked: Asked, prices: dict[str, UsdPerMillion]) -> Self:
+        """Plan what the options of `compare` ask for.
+
+        Raises:
+            InputError: as `of`.
+        """
+        return cls.of(
+            AgentChoice.asked(asked),
+            asked.llms,
+            asked.scenarios,
+            asked.tag,
+            asked.library,
+            prices=prices,
+            rounds=asked.rounds,
+            **played_as(asked),
+        )
 
     @property
     def agents(self) -> int:

@@ -267,7 +267,7 @@ def expectations(run: Run, library: Path | None) -> Mapping[str, Scenario]:
             raise InputError(
                 "judge.no_scenario",
                 f"{run.path} played the scenario {name!r}, which is not in {folder}",
-                hint="name the folder that it was played from: --scenarios DIR",
+                hint="name the folder that it was played from: --library DIR",
             )
         loaded, played = load_scenario(known[name]), run.record.scenario_hashes.get(name)
         if played is not None and loaded.content_hash() != played:

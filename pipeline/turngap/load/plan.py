@@ -9,7 +9,7 @@ from math import ceil, sqrt
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from turngap.core.budget import CALIBRATION_TURNS, DEFAULT_BUDGET_MS, MAX_STARVED_MS, STARVED_MS
+from turngap.core.budget import CALIBRATION_TURNS, DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError
 from turngap.core.stats import CONFIDENCE, n_without_a_miss
 from turngap.load.schedule import (
@@ -29,20 +29,17 @@ from turngap.load.schedule import (
     too_many,
     turn_s,
 )
-from turngap.load.search import MAX_MINUTES, TARGET, Pace, Search, to_come
-from turngap.play.plan import START_S, PlayPlan, calibration_s, expected_turns_ms, require_number
+from turngap.load.search import TARGET, Pace, Search, to_come
+from turngap.play.options import LOAD_MINUTES, MOST_SESSIONS, Asked, require_ranges
+from turngap.play.plan import START_S, PlayPlan, calibration_s, expected_turns_ms, played_as
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import LoadedScenario, chosen
 from turngap.workers import On, require_executor
 
-MOST_SESSIONS = 10_000
 # The search goes no higher, unless somebody asks.
 SESSIONS = 32
-MOST_CALLERS = 1000
 MOST_PER_S = 1000.0
 LEAST_PER_S = 1 / 3600
-LONGEST_S = 86_400.0
-LONGEST_WARM_UP_S = 3600.0
 
 Mode = Literal["search", "held", "ramp", "rate"]
 
@@ -132,42 +129,22 @@ def arriving(
         levels = parse_sessions(sessions)
         return {"mode": "held" if len(levels) == 1 else "ramp", "levels": levels}
     most = SESSIONS if max_sessions is None else max_sessions
-    _require("load.sessions", "max_sessions", most, 1, MOST_SESSIONS, whole=True)
+    require_ranges("load", max_sessions=most)
     return {"mode": "search", "levels": (1, most) if most > 1 else (1,)}
 
 
-def require_ranges(
-    budget_ms: float, duration_s: float | None, warm_up_s: float | None, asked: dict[str, Any]
-) -> None:
-    """Refuse numbers out of their range.
+def require_sense(duration_s: float | None, asked: Mapping[str, Any]) -> None:
+    """Refuse numbers that say nothing of what is played.
 
     Raises:
-        InputError: there is one, of the kind `load.range`.
+        InputError: there is one.
     """
-    _require("load.range", "budget_ms", budget_ms, 1, 60_000)
-    if duration_s is not None:
-        _require("load.range", "duration_s", duration_s, 1, LONGEST_S)
-        if asked["mode"] == "search":
-            raise InputError(
-                "load.duration",
-                "a search plays as many turns as it needs to be sure: its steps have no duration",
-                hint="drop --duration, or hold a level: --sessions 16",
-            )
-    if warm_up_s is not None:
-        _require("load.range", "warm_up_s", warm_up_s, 0, LONGEST_WARM_UP_S)
-    for name, least, most, whole in (
-        ("target", 0.5, 0.999, False),
-        ("confidence", 0.5, 0.999, False),
-        ("starved_ms", 1, MAX_STARVED_MS, False),
-        ("min_sessions", 1, MOST_SESSIONS, True),
-        ("max_minutes", 0.1, LONGEST_S / 60, False),
-        ("callers", 1, MOST_CALLERS, True),
-        ("calibration_turns", 0, 10_000, True),
-        ("greeting_ms", 0, 60_000, False),
-    ):
-        if asked.get(name) is not None:
-            _require("load.range", name, asked[name], least, most, whole=whole)
-    asked.setdefault("starved_ms", STARVED_MS)
+    if duration_s is not None and asked["mode"] == "search":
+        raise InputError(
+            "load.duration",
+            "a search plays as many turns as it needs to be sure: its steps have no duration",
+            hint="drop --duration, or hold a level: --sessions 16",
+        )
     least = asked.get("min_sessions")
     if least is not None and asked["mode"] != "search":
         raise InputError(
@@ -184,28 +161,6 @@ def require_ranges(
         )
 
 
-# Flags that are called otherwise than what they set.
-_FLAGS = {"duration_s": "duration", "warm_up_s": "warm-up", "calibration_turns": "calibration"}
-_SHARES = ("target", "confidence")
-
-
-def _require(
-    kind: str, name: str, value: Any, least: float, most: float, *, whole: bool = False
-) -> None:
-    """Refuse a number out of its range, by the name of its flag; a share is no per cent.
-
-    Raises:
-        InputError: of this kind.
-    """
-    flag = "--" + _FLAGS.get(name, name).replace("_", "-")
-    try:
-        require_number(kind, flag, value, least, most, whole=whole)
-    except InputError as e:
-        per_cent = name in _SHARES and isinstance(value, int | float) and 1 < value < 100
-        hint = f"a share: {value / 100:g}" if per_cent else e.hint
-        raise InputError(kind, e.message.replace("=", " ", 1), hint=hint) from None
-
-
 # Between two steps: the agent ends its sessions.
 SETTLE_S = 2.0
 # Calls arrive at a rate for so long, where nobody says for how long.
@@ -218,6 +173,10 @@ MANY_CALLS = 5000
 # as often as they will, and the agent has done everything once.
 WARM_UP_TURNS = 2
 SHORTEST_WARM_UP_S, LONGEST_DEFAULT_WARM_UP_S = 5.0, 30.0
+
+# Ranges of these are those of the options.
+_NUMBERS = ("target", "confidence", "starved_ms", "min_sessions", "max_minutes", "callers")
+_NUMBERS += ("greeting_ms",)
 
 # Conversations are rehearsed as long as all together should take no longer than this.
 REHEARSED_S = 45.0
@@ -317,7 +276,7 @@ class LoadPlan(PlayPlan):
     target: float = TARGET
     confidence: float = CONFIDENCE
     min_sessions: int | None = None
-    max_minutes: float = MAX_MINUTES
+    max_minutes: float = LOAD_MINUTES
     callers: int | None = None
     on: On = "local"
     ray_address: str | None = None
@@ -361,7 +320,11 @@ class LoadPlan(PlayPlan):
         """
         asked |= arriving(sessions, max_sessions, rate, arrivals)
         asked["on"] = require_executor(executor, ray_address)
-        require_ranges(budget_ms, duration_s, warm_up_s, asked)
+        numbers = {name: asked[name] for name in _NUMBERS if name in asked}
+        numbers["calibration"] = asked.get("calibration_turns")
+        numbers |= {"budget_ms": budget_ms, "duration_s": duration_s, "warm_up_s": warm_up_s}
+        require_ranges("load", **numbers)
+        require_sense(duration_s, asked)
         folder, loaded = chosen(choice.agent, names, tag, library)
         # The schedule's seed is not the business of somebody's server.
         agent = resolve(replace(choice, seed=None) if choice.is_url else choice, folder)
@@ -381,6 +344,25 @@ class LoadPlan(PlayPlan):
         require_room(plan)
         require_turns(plan)
         return plan
+
+    @classmethod
+    def asked(cls, asked: Asked) -> Self:
+        """Plan what the options of `load` ask for.
+
+        Raises:
+            InputError, AgentError: as `of`.
+        """
+        same = ("sessions", "max_sessions", "min_sessions", "max_minutes", "rate", "arrivals")
+        same += ("duration_s", "warm_up_s", "target", "confidence", "callers", "ray_address")
+        return cls.of(
+            AgentChoice.asked(asked),
+            asked.scenarios,
+            asked.tag,
+            asked.library,
+            executor=asked.on,
+            **{name: asked[name] for name in same},
+            **played_as(asked),
+        )
 
     @cached_property
     def shapes(self) -> tuple[Shape, ...]:

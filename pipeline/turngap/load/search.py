@@ -154,10 +154,6 @@ class Exploration:
             self.good |= dict.fromkeys(range(below + 1, level), False) | {below: True}
 
 
-# For so long a search goes on to certify more sessions than it has.
-MAX_MINUTES = 15.0
-
-
 @dataclass(frozen=True, slots=True)
 class Probe:
     """A level to be held next.

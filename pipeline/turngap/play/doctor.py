@@ -32,8 +32,8 @@ from turngap.core.errors import InputError, TurngapError, known_names
 from turngap.core.secrets import text_without_secrets
 from turngap.core.sizes import bytes_words
 from turngap.core.untrusted import is_loopback
-from turngap.defaults.file import Defaults, read_defaults
 from turngap.play.command import address_of, argv_of, shown_address
+from turngap.play.defaults import Defaults, read_defaults
 from turngap.scenario.library import library_dir, library_paths, load_scenarios
 from turngap.store.provenance import this_machine
 from turngap.weights import hub_cache, state_of

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product, zip_longest
-from math import inf
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +12,7 @@ from turngap.core.budget import NO_REPLY_MS, QUIET_MS, STARVED_MS
 from turngap.core.errors import InputError
 from turngap.core.results import Turn
 from turngap.core.run_record import PlanRecord
+from turngap.play.options import Asked, require_ranges
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import LoadedScenario, chosen
 from turngap.scenario.model import AFTER_REPLY_MS, When
@@ -21,7 +21,6 @@ from turngap.telemetry import OFF, Telemetry
 
 # Samples of a voice-activity window at 16 kHz: the grid that phases are positions on.
 VAD_WINDOW = 512
-MAX_PHASES = 32
 
 # What `PlayPlan.minutes` assumes: an agent with its models loaded, the gap of an ordinary agent, a
 # voice at 175 words a minute, and a reply of seven words where the scenario names none.
@@ -32,7 +31,6 @@ MS_PER_CHARACTER = 55.0
 REPLY_CHARACTERS = 40
 # From the end of a reply until the caller knows that it has ended.
 DONE_MS = Patience().quiet_after_done_ms
-LONGEST_WAIT_MS = 60_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +75,7 @@ class PlayPlan:
         Raises:
             InputError: a budget is longer than the wait for a reply, or a wait is out of range.
         """
-        require_number("play.wait", "no_reply_ms", self.no_reply_ms, 500, LONGEST_WAIT_MS)
-        require_number("play.wait", "quiet_ms", self.quiet_ms, 100, LONGEST_WAIT_MS)
+        require_ranges("replay", no_reply_ms=self.no_reply_ms, quiet_ms=self.quiet_ms)
         named = [t.expect.budget_ms for s in self.scenarios for t in s.scenario.turns]
         budget_ms = self.budget_ms or max(named, default=0.0)
         if budget_ms > self.no_reply_ms:
@@ -167,6 +164,25 @@ class ReplayPlan(PlayPlan):
         target = resolve(choice, folder)
         return cls(scenarios=loaded, target=target, settings=recorded, **asked)
 
+    @classmethod
+    def asked(cls, asked: Asked, **settings: Any) -> Self:
+        """Plan what the options of `replay` ask for; `settings` are stored with the run, too.
+
+        Raises:
+            InputError, AgentError: as `of`.
+        """
+        settings = {"repeat": asked.repeat, "phase_ms": asked.phase_ms, **settings}
+        return cls.of(
+            AgentChoice.asked(asked),
+            asked.scenarios,
+            asked.tag,
+            asked.library,
+            settings,
+            rounds=asked.repeat,
+            phase=round(asked.phase_ms * RATE / 1000),
+            **played_as(asked),
+        )
+
     def phase_of(self, number: int) -> int:
         return self.phase
 
@@ -197,20 +213,17 @@ class ReplayPlan(PlayPlan):
         )
 
 
-def require_number(
-    kind: str, name: str, value: Any, least: float = 0, most: float = inf, *, whole: bool = False
-) -> None:
-    """Refuse what is no number, or no `whole` one, in this range.
+# Options that are attributes of every plan.
+_PLAYED = {
+    *("budget_ms", "starved_ms", "greeting_ms", "no_reply_ms", "quiet_ms", "stop_on_error"),
+    *("phases", "label", "out"),
+}
 
-    Raises:
-        InputError: of this kind.
-    """
-    types = int if whole else int | float
-    known = isinstance(value, types) and not isinstance(value, bool) and value != inf
-    if not known or not least <= value <= most:
-        end = "on" if most == inf else f"to {most:.9g}"
-        what = "a whole number" if whole else "a number"
-        raise InputError(kind, f"{name}={value!r}: expected {what} from {least:g} {end}")
+
+def played_as(asked: Asked) -> dict[str, Any]:
+    """Return what a command's options say of how it plays, as attributes of its plan."""
+    played = {name: value for name, value in asked.items() if name in _PLAYED}
+    return played | ({"calibration_turns": asked.calibration} if "calibration" in asked else {})
 
 
 def calibration_s(turns: int) -> float:

@@ -45,11 +45,13 @@ async def running(
     python: str = sys.executable,
     cwd: Path | None = None,
     told: Callable[[Mapping[str, Any]], None] | None = None,
+    document: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[str]:
     """Start `python -m argv…`, wait for its ready line, yield its URL, and end it afterwards.
 
     The process prints one JSON line, `{"ready": true, "url": "ws://…"}`, when it serves, or its
-    error document instead; `told` gets the whole of that line. Its stderr goes to `log`.
+    error document instead; `told` gets the whole of that line. Its stderr goes to `log`. It finds
+    `document` in the first line of its stdin, as JSON.
 
     Raises:
         TurngapError: the process's own error, where it said one.
@@ -57,6 +59,8 @@ async def running(
             lost by that.
     """
     async with child(argv, log, python=python, cwd=cwd, answers=True) as process:
+        if document is not None and process.stdin is not None:
+            process.stdin.write(json.dumps(document).encode() + b"\n")
         ready = await _ready(process, log)
         if told is not None:
             told(ready)

@@ -15,7 +15,7 @@ from turngap.core.errors import InputError
 from turngap.core.run_record import METRICS_VERSION, TOLD_BY_THE_LINE, PlanRecord
 from turngap.core.secrets import REMOVED, without_secrets
 from turngap.core.untrusted import printable
-from turngap.play.again import Flag, quoted, typed
+from turngap.play.options import Flag, quoted, typed
 from turngap.play.plan import ReplayPlan
 from turngap.play.target import AgentChoice
 from turngap.report.words import flat

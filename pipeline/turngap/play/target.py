@@ -28,6 +28,7 @@ from turngap.core.errors import AgentError, InputError, TurngapError, url_meant
 from turngap.core.results import HeldOutRecord
 from turngap.core.secrets import remember_arguments, text_without_secrets
 from turngap.play.command import argv_of, require_free, started
+from turngap.play.options import Flag
 from turngap.play.process import running
 from turngap.scenario.model import Scenario, UserTurn
 from turngap.store.documents import is_dir
@@ -94,6 +95,38 @@ class AgentChoice:
                 kept.append(assignment)
         return cls(agent, backends, tuple(kept), **how)
 
+    @classmethod
+    def asked(cls, asked: Mapping[str, Any]) -> Self:
+        """Return the agent that a command's options name (`turngap.play.options`).
+
+        Raises:
+            InputError: as `of`.
+        """
+        how = {name: asked[name] for name in ("start", "dialect", "headers") if name in asked}
+        how |= {field: asked[name] for field, name in _FIELDS.items() if name in asked}
+        how["backends"] = {kind: asked.get(kind) for kind in ("stt", "tts")}
+        return cls.of(asked["agent"], asked["sets"], asked.get("llm"), **how)
+
+    @classmethod
+    def of_document(cls, document: Mapping[str, Any]) -> Self:
+        """Return the choice that a parent process wrote as a document."""
+        remember_arguments(document["sets"])
+        lists = {name: tuple(document[name]) for name in ("sets", "offers", "headers")}
+        return cls(**{**document, **lists})
+
+    @property
+    def flags(self) -> list[Flag]:
+        """List the flags that choose the agent, except its name and a URL's (`Endpoint.flags`)."""
+        engines = [(k, name) for k, name in self.backends.items() if name and k != "llm"]
+        return [
+            ("--start", self.start),
+            ("--llm", self.backends.get("llm")),
+            *(("--set", f"{kind}={name}") for kind, name in engines),
+            *(("--set", assignment) for assignment in self.sets),
+            ("--set", None if self.seed is None else f"seed={self.seed}"),
+            ("--set", None if self.traced else "marks=false"),
+        ]
+
     @property
     def is_url(self) -> bool:
         return "://" in self.agent
@@ -145,6 +178,9 @@ class AgentChoice:
             return stack
         seeded = [f"{k}.seed={self.seed}" for k in ("stt", "llm", "tts") if _has_seed(stack, k)]
         return override(stack, {}, seeded)
+
+
+_FIELDS = {"seed": "seed", "traced": "marks", "offers": "offers"}
 
 
 def _of_type(wanted: type, assignment: str, text: str, what: str) -> Any:
@@ -263,7 +299,7 @@ class Target:
         """
         checkout = self.choice.checkout
         if checkout is not None:
-            arguments = self._serve_arguments(checkout.stack, max_sessions)
+            arguments = self._arguments(checkout.stack, max_sessions)
             async with _serving(checkout, arguments, log) as url:
                 yield Endpoint(url, PIPECAT)
         elif self.choice.start is not None:
@@ -272,31 +308,31 @@ class Target:
         elif self.stack is None:
             yield self.choice.endpoint
         else:
-            argv = ["turngap", *self._serve_arguments(self.choice.agent, max_sessions)]
+            argv = ["turngap", "serve", "--document", "--port", "0", "--json"]
+            document = self._document(max_sessions)
 
             def ready(said: Mapping[str, Any]) -> None:
                 told(Chosen.model_validate(said.get("chosen") or {}))
 
-            async with running(argv, log, told=ready) as url:
+            async with running(argv, log, told=ready, document=document) as url:
                 yield Endpoint(url, PIPECAT)
 
-    def _serve_arguments(self, agent: str, max_sessions: int | None) -> list[str]:
-        choice = self.choice
-        arguments = ["serve", "--agent", agent, "--port", "0", "--json"]
+    def _document(self, max_sessions: int | None) -> dict[str, Any]:
+        """Build what `turngap serve --document` reads: the choice as it is."""
+        # Both sides know the same words: those of the library that is played.
+        where = {"library": str(self.library.resolve()), "max_sessions": max_sessions}
+        return {"choice": dataclasses.asdict(self.choice), **where}
+
+    def _arguments(self, stack: str, max_sessions: int | None) -> list[str]:
+        """Return what another checkout of turngap, maybe an older one, is started with."""
+        arguments = ["serve", "--agent", stack, "--port", "0", "--json"]
+        arguments += ["--scenarios", str(self.library.resolve())]
         if max_sessions is not None:
             arguments += ["--max-sessions", str(max_sessions)]
-        # Both sides know the same words: those of the library that is played.
-        arguments += ["--scenarios", str(self.library.resolve())]
-        for kind, name in choice.backends.items():
-            if name is not None:  # `--llm`, since older checkouts know no other way
-                arguments += ["--llm", name] if kind == "llm" else ["--set", f"{kind}={name}"]
-        for assignment in choice.sets:
-            arguments += ["--set", assignment]
-        for offer in choice.offers:
-            arguments += ["--offer", offer]
-        if choice.seed is not None:
-            arguments += ["--set", f"seed={choice.seed}"]
-        return arguments if choice.traced else [*arguments, "--set", "marks=false"]
+        offers = [("--offer", offer) for offer in self.choice.offers]
+        for flag, value in (*self.choice.flags, *offers):
+            arguments += [] if value is None else [flag, value]
+        return arguments
 
 
 @asynccontextmanager

@@ -13,8 +13,7 @@ import pytest
 
 from turngap import _api
 from turngap.core.errors import InconclusiveError, InputError, LatencyError, TurngapError
-from turngap.defaults.file import read_defaults
-from turngap.defaults.keys import REPLACED
+from turngap.play.defaults import REPLACED, read_defaults
 from turngap.pytest_plugin.compared import Comparison, invalid
 from turngap.pytest_plugin.measured import MeasuredRun
 from turngap.pytest_plugin.options import DEFAULTS, Options
@@ -26,17 +25,7 @@ from turngap.store.runs import Run
 Result = TypeVar("Result")
 
 # What the plugin itself sets of a call.
-_OURS = {"out", "settings", "on_turn"}
-
-
-# What is called otherwise in Python than on the command line.
-_IN_PYTHON = {
-    "set_": "sets",
-    "header": "headers",
-    "against_set": "against_sets",
-    "against_header": "against_headers",
-    "budget": "budgets",
-}
+_OURS = {"out", "settings", "on_turn", "progress"}
 
 
 class Turngap:
@@ -137,7 +126,8 @@ class Turngap:
         try:
             with one_at_a_time(), _warnings_kept(self._warnings):
                 watched = Watched(self._write, command, chosen)
-                return play(**chosen, out=self._folder(), on_turn=watched.count, **ours)
+                ours |= {"out": self._folder(), "on_turn": watched.count, "progress": False}
+                return play(**chosen, **ours)
         except TurngapError as e:
             if e.stored is not None:
                 run = e.stored if isinstance(e.stored, Run) else e.stored.candidate
@@ -234,12 +224,8 @@ def _in_the_file(command: str, given: Collection[str], allowed: Collection[str])
     if defaults is None:
         return {}
     left_out = {name for by in given for name in REPLACED.get(by, ())}
-    called = {
-        _IN_PYTHON.get(name, name): value
-        for name, value in defaults.of(command).items()
-        if name not in left_out
-    }
-    return {name: value for name, value in called.items() if name in allowed}
+    values = defaults.of(command).items()
+    return {name: v for name, v in values if name in allowed and name not in left_out}
 
 
 def _marker_settings(marker: pytest.Mark | None) -> dict[str, Any]:

@@ -1,16 +1,19 @@
 """`--turngap-…` on pytest's command line, and the ini options behind them."""
 
 from argparse import ArgumentTypeError
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from turngap.core.budget import MAX_STARVED_MS, STARVED_MS
+from turngap.core.budget import STARVED_MS
 from turngap.core.errors import InputError
 from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import harmless
+from turngap.play.options import Option, options_of
 
 INCONCLUSIVE = ("fail", "skip")
 # What holds where neither a test, nor an option, nor the repository's file says otherwise.
@@ -55,20 +58,14 @@ class Options:
             raise pytest.UsageError(
                 f"ini option turngap_inconclusive is {inconclusive!r}: expected fail or skip"
             )
-        calibration = config.getini("turngap_calibration")
-        if calibration and not str(calibration).isdecimal():
-            raise pytest.UsageError(
-                f"ini option turngap_calibration is {calibration!r}: expected a number of turns, "
-                "0 for none"
-            )
         return cls(
             # What is typed is meant from here; what is configured, from the project's root.
             out=None if out is None else (config.rootpath if configured else here) / out,
             rounds=config.getoption("turngap_rounds"),
             agent=_either(config, "agent"),
             start=_either(config, "start"),
-            calibration=int(calibration) if calibration else None,
-            starved_ms=_starved_ms(config),
+            calibration=_number(config, "calibration"),
+            starved_ms=config.getoption("turngap_starved_ms") or _number(config, "starved_ms"),
             otlp=_collector(config),
             skip_inconclusive=inconclusive == "skip",
         )
@@ -78,12 +75,13 @@ def _either(config: pytest.Config, name: str) -> str | None:
     return config.getoption(f"turngap_{name}") or config.getini(f"turngap_{name}") or None
 
 
-def _starved_ms(config: pytest.Config) -> float | None:
-    typed, text = config.getoption("turngap_starved_ms"), config.getini("turngap_starved_ms")
+def _number(config: pytest.Config, name: str) -> Any:
+    """Return the number that an ini option has; None without one."""
+    text = str(config.getini(f"turngap_{name}"))
     try:
-        return typed or (_lateness(str(text)) if text else None)
+        return _parsed(_REPLAY[name])(text) if text else None
     except ArgumentTypeError as e:
-        raise pytest.UsageError(f"ini option turngap_starved_ms is {e}") from None
+        raise pytest.UsageError(f"ini option turngap_{name} is {e}") from None
 
 
 def _collector(config: pytest.Config) -> str | None:
@@ -97,80 +95,59 @@ def _collector(config: pytest.Config) -> str | None:
     return url
 
 
-def _at_least_one(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r}: expected a number from 1 on")
-    return int(text)
+def _parsed(option: Option) -> Callable[[str], Any]:
+    """Return what reads an option's number from a text, in its range."""
+
+    def parse(text: str) -> Any:
+        value: Any = None
+        with suppress(ValueError):
+            value = option.kind(text)
+        if option.is_refused(value):
+            raise ArgumentTypeError(f"{text!r}: expected {option.expected()}")
+        return value
+
+    return parse
 
 
-def _lateness(text: str) -> float:
-    try:
-        ms = float(text)
-    except ValueError:
-        ms = 0.0
-    if not 1 <= ms <= MAX_STARVED_MS:
-        raise ArgumentTypeError(f"{text!r}: expected a number of ms from 1 to {MAX_STARVED_MS:g}")
-    return ms
-
-
-_STARVED = (
-    "How late the caller may be before a turn counts as starved; every gap may be off by as much."
+_REPLAY = options_of("replay")
+# Flags of this plugin, with their help where it is not that of the option of `replay`.
+_FLAGS = {
+    "out": "Folder for the runs, with recordings and report.html; default: pytest's temporary "
+    "folder.",
+    "rounds": "Play everything N times, whatever the tests say: more turns decide more.",
+    "agent": "Agent of tests that name none: a stack, a .toml file or a ws:// URL; default: that "
+    "of turngap.toml, or embedded.",
+    "start": "",
+    "starved_ms": "",
+    "otlp": "",
+}
+_INCONCLUSIVE = (
+    "What becomes of a test whose measurement says nothing either way (a starved caller, too few "
+    "turns, another machine's baseline); default fail. It never passes."
 )
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "out": {
-        "metavar": "DIR",
-        "help": "Folder for the runs, with recordings and report.html; default: pytest's temporary "
-        "folder.",
-    },
-    "rounds": {
-        "metavar": "N",
-        "type": _at_least_one,
-        "help": "Play everything N times, whatever the tests say: more turns decide more.",
-    },
-    "agent": {
-        "metavar": "AGENT",
-        "help": "Agent of tests that name none: a stack, a .toml file or a ws:// URL; default: "
-        "that of turngap.toml, or embedded.",
-    },
-    "start": {
-        "metavar": "COMMAND",
-        "help": "Start that agent with this command, before each replay or check, and end it "
-        "afterwards. The agent is then the ws:// URL at which the command serves.",
-    },
-    "inconclusive": {
-        "choices": INCONCLUSIVE,
-        "help": "What becomes of a test whose measurement says nothing either way (a starved "
-        "caller, too few turns, another machine's baseline); default fail. It never passes.",
-    },
-    "starved-ms": {"metavar": "MS", "type": _lateness, "help": f"{_STARVED} Default 10."},
-    "otlp": {
-        "metavar": "URL",
-        "help": "Send a trace of each conversation, and histograms, to an OpenTelemetry collector "
-        "at this URL (http://HOST:4318); default: where OTEL_EXPORTER_OTLP_ENDPOINT says.",
-    },
-}
-_INI = {
-    "out": ("Folder for the runs, from the root of the project (--turngap-out).", ""),
-    "agent": ("The agent of tests that name none (--turngap-agent).", ""),
-    "start": ("The command that starts that agent (--turngap-start).", ""),
-    "inconclusive": ("fail or skip (--turngap-inconclusive).", ""),
-    "calibration": (
-        "Known gaps to measure before each run, which takes about a second each; 0 for none; "
-        "default 8.",
-        "",
-    ),
-    "otlp": ("The collector that gets a trace of each conversation (--turngap-otlp).", ""),
-    "starved_ms": (f"{_STARVED} (--turngap-starved-ms) Default {STARVED_MS:g}.", ""),
-}
 
 
 def add_options(parser: pytest.Parser) -> None:
     """Declare every option, with a help text that says its default."""
     group = parser.getgroup("turngap", "latency of voice agents (turngap)")
-    for name, how in _OPTIONS.items():
-        group.addoption(f"--turngap-{name}", dest=f"turngap_{name.replace('-', '_')}", **how)
-    for name, (text, default) in _INI.items():
-        parser.addini(f"turngap_{name}", text, default=default)
+    for name, text in _FLAGS.items():
+        option = _REPLAY["repeat" if name == "rounds" else name]
+        flag = f"--turngap-{name.replace('_', '-')}"
+        default = f" Default {option.default:g}." if option.kind is float else ""
+        group.addoption(
+            flag,
+            dest=f"turngap_{name}",
+            metavar=option.unit,
+            type=_parsed(option) if option.kind in (int, float) else str,
+            help=text or option.help + default,
+        )
+        if name != "rounds":
+            parser.addini(f"turngap_{name}", f"As {flag}.{default}", default="")
+    names = ("--turngap-inconclusive", "turngap_inconclusive")
+    group.addoption(names[0], dest=names[1], choices=INCONCLUSIVE, help=_INCONCLUSIVE)
+    parser.addini(names[1], f"fail or skip ({names[0]}).", default="")
+    calibration = f"{_REPLAY['calibration'].help} Default {DEFAULTS['calibration']}."
+    parser.addini("turngap_calibration", calibration, default="")
 
 
 def header() -> str | None:
@@ -178,7 +155,7 @@ def header() -> str | None:
 
     A file that cannot be used fails the tests that measure, and no others.
     """
-    from turngap.defaults.file import read_defaults
+    from turngap.play.defaults import read_defaults
 
     try:
         defaults = read_defaults()

@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from turngap.caller.starting import place_of
 from turngap.core.errors import InputError
 from turngap.core.secrets import REMOVED, header_without_secret, text_without_secrets
-from turngap.defaults.file import FILE
+from turngap.play.defaults import FILE
 from turngap.store.documents import write_atomically, writing
 
 TEST = "tests/test_turn_gap.py"

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Self, get_args
 
 from turngap import __version__
 from turngap.backends import Kind
@@ -12,10 +12,12 @@ from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import Turn
 from turngap.core.sizes import several
 from turngap.core.summary import counted_turns
-from turngap.play.plan import SILENT, PlayPlan, Progress
+from turngap.play.options import Asked
+from turngap.play.plan import SILENT, PlayPlan, Progress, played_as
 from turngap.play.rounds import play_in_turns
 from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target, resolve
+from turngap.scenario.library import chosen
 from turngap.store.documents import write_document
 from turngap.store.folders import new_folder, utc_now
 from turngap.store.provenance import git_commit, this_machine
@@ -51,6 +53,34 @@ class TurnsPlan(PlayPlan):
     library: Path
     setting: str | None = None
     values: Sequence[str] = ()
+
+    @classmethod
+    def asked(cls, asked: Asked) -> Self:
+        """Plan what the options of `turns` ask for, and check it before anything is started.
+
+        Raises:
+            InputError, AgentError: as `targets`; or there is no such scenario.
+        """
+        choice = AgentChoice.asked(asked)
+        setting, values = (None, []) if asked.vary is None else parse_vary(asked.vary)
+        library, scenarios = chosen(choice.agent, asked.scenarios, asked.tag, asked.library)
+        plan = cls(
+            choice=choice,
+            library=library,
+            setting=setting,
+            values=values,
+            scenarios=scenarios,
+            rounds=asked.rounds,
+            **played_as(asked),
+        )
+        plan.targets()
+        if asked.virtual and choice.is_url:
+            raise InputError(
+                "turns.virtual",
+                f"{choice.agent} is a running agent, and only a built-in one keeps virtual time",
+                hint="drop --virtual, or name a stack",
+            )
+        return plan
 
     @property
     def points(self) -> Sequence[str | None]:

@@ -1,19 +1,22 @@
-"""Finds and reads the file with a repository's defaults: the one reader for commands and pytest."""
+"""Finds and reads a repository's defaults, `turngap.toml` or `[tool.turngap]`.
+
+It is the one reader for commands and pytest. Its keys are the options of `turngap.play.options`.
+"""
 
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from turngap.core.errors import InputError, probably_meant
 from turngap.core.problems import UNKNOWN_KEY, problems, reason_in_toml
 from turngap.core.untrusted import harmless
-from turngap.defaults.keys import OF_THEIR_OWN, TABLES, Document, Shared
+from turngap.play.options import OPTIONS, Option, options_of
 from turngap.store.files import MAX_TOML_BYTES, decoded, parse_toml, read_bytes
 
 FILE = "turngap.toml"
@@ -21,6 +24,17 @@ PYPROJECT = "pyproject.toml"
 TABLE = ("tool", "turngap")
 # Names the file to read in place of the one that is found; `none`: read none.
 VARIABLE = "TURNGAP_CONFIG"
+
+# By what was given, in a flag, a variable or a test: what of the file is left out then.
+OF_THE_AGENT = ("start", "dialect", "headers", "llm", "sets")
+_OF_THE_REFERENCE = ("start_against", "against_dialect", "against_headers", "against_sets")
+REPLACED: dict[str, tuple[str, ...]] = {
+    "agent": OF_THE_AGENT,
+    "against": (*_OF_THE_REFERENCE, "baseline"),
+    "baseline": ("against", *_OF_THE_REFERENCE),
+    "tag": ("scenarios",),
+    "scenarios": ("tag",),
+}
 
 _AGENTS = ("agent", "against")
 _COMMANDS = ("start", "start_against")
@@ -35,6 +49,45 @@ _STRING = re.compile(
 _PART = r"""(?:[\w-]+|"[^"]*"|'[^']*')"""
 _KEY = rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*"
 _ASSIGNED, _HEADER = re.compile(_KEY + "="), re.compile(rf"\s*\[{{1,2}}{_KEY}\]{{1,2}}\s*")
+
+
+def _listed(value: Any) -> Any:
+    """Return a list of one text where a text stands alone."""
+    return [value] if isinstance(value, str) else value
+
+
+_TEXT = Annotated[str, Field(min_length=1)]
+_TEXTS = Annotated[list[_TEXT], BeforeValidator(_listed)]
+
+
+class Keys(BaseModel):
+    """A table of the file; None: not given."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def _field(option: Option) -> Any:
+    types: dict[type, Any] = {dict: dict[str, float], int: int, float: float, bool: bool}
+    kind = types.get(option.kind, _TEXTS if option.many else _TEXT)
+    return (kind | None, Field(None, alias=option.key))
+
+
+def _table(name: str, options: Iterable[Option], **more: Any) -> type[Keys]:
+    """Build the model of a table; of two options with one key the last one has it."""
+    fields = {each.name: _field(each) for each in {each.key: each for each in options}.values()}
+    return create_model(name, __base__=Keys, **fields, **more)
+
+
+# Keys that all commands take stand at the top of the file.
+SHARED = [each for each in OPTIONS if each.shared]
+_OWN = {
+    command: [each for each in options_of(command).values() if each.in_file]
+    for command in ("check", "replay", "turns", "compare", "load")
+}
+TABLES = {command: _table(command, (*SHARED, *own)) for command, own in _OWN.items()}
+Document = _table(
+    "Document", SHARED, **{command: (table, table()) for command, table in TABLES.items()}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +113,19 @@ class Defaults:
 
     def of(self, command: str) -> dict[str, Any]:
         """Return the values for a command: those that all share, then its own."""
-        of_its_own = OF_THEIR_OWN.get(command, ())
-        shared = {name: value for name, value in self.shared.items() if name not in of_its_own}
+        its_own = {each.key for each in _OWN.get(command, ())}
+        shared = {n: value for n, value in self.shared.items() if _KEYS[n] not in its_own}
         return {**shared, **self.tables.get(command, {})}
+
+    def keys(self, command: str) -> list[str]:
+        """Return the keys of the values for a command, as the file spells them."""
+        return [_KEYS[name] for name in self.of(command)]
 
     def where(self, command: str, name: str) -> str:
         """Return file and line of a value that `of(command)` has."""
         table = (command,) if name in self.tables.get(command, {}) else ()
         prefix = TABLE if self.path.name == PYPROJECT else ()
-        line = line_of(self.text, (*prefix, *table, _key(name)))
+        line = line_of(self.text, (*prefix, *table, _KEYS[name]))
         return f"{harmless(str(self.path))}:{line}"
 
 
@@ -176,8 +233,11 @@ def _read(file: Path, *, required: bool = False) -> Defaults | None:
     return Defaults(path, _from_folder(document, path), tables, text)
 
 
-def _key(name: str) -> str:
-    return name.rstrip("_").replace("_", "-")
+_KEYS = {each.name: each.key for each in OPTIONS}
+
+
+def _keys(table: type[Keys]) -> list[str]:
+    return [field.alias or name for name, field in table.model_fields.items()]
 
 
 def _refused(error: ValidationError, text: str, prefix: tuple[str, ...], path: Path) -> InputError:
@@ -190,7 +250,7 @@ def _refused(error: ValidationError, text: str, prefix: tuple[str, ...], path: P
         if at and reason == UNKNOWN_KEY:
             kind = "config.unknown_key"
             table = at[0] if len(at) > 1 and at[0] in TABLES else ""
-            known = [_key(name) for name in (TABLES[table] if table else Document).model_fields]
+            known = _keys(TABLES[table] if table else Document)
             meant = probably_meant(at[-1], known)
             if not table and (below := _tables_with(at[-1])):
                 reason += f"; it belongs below {below}"
@@ -204,11 +264,11 @@ def _refused(error: ValidationError, text: str, prefix: tuple[str, ...], path: P
 
 
 def _tables_with(key: str) -> str:
-    tables = [f"[{name}]" for name, table in TABLES.items() if key in map(_key, table.model_fields)]
+    tables = [f"[{name}]" for name, table in TABLES.items() if key in _keys(table)]
     return " or ".join(tables)
 
 
-def _from_folder(model: Shared, path: Path) -> dict[str, Any]:
+def _from_folder(model: Keys, path: Path) -> dict[str, Any]:
     """Return a table's values, with their paths as seen from the working directory."""
     folder = path.parent
     values = {n: getattr(model, n) for n in model.model_fields_set if n not in TABLES}

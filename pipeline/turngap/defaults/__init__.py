@@ -1,1 +1,0 @@
-"""What a repository says for turngap's commands and tests: `turngap.toml`, or `[tool.turngap]`."""

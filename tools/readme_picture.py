@@ -7,6 +7,7 @@ the turn in the middle, the figures of the run, and the stages of 10 ms or more.
 import re
 import sys
 import tempfile
+from itertools import takewhile
 from pathlib import Path
 
 from rich.text import Text
@@ -36,11 +37,12 @@ def draw(run: turngap.Run) -> str:
     if not run.valid:
         raise SystemExit(f"{run.path}: the run is not valid: play it on a quiet machine")
     answered = sorted((turn for turn in run.turns if turn.replied), key=lambda t: t.gap_ms or 0.0)
-    turn = turn_block(answered[len(answered) // 2], WIDTH).split("\n")
+    block = turn_block(answered[len(answered) // 2], WIDTH).split("\n")
+    turn = takewhile(lambda line: "  heard " not in line.plain, block)
     summary = summary_block(run, WIDTH).split("\n")
     figures = [line.split(";")[0] for line in summary if FIGURES.match(line.plain)]
     stages = [line for line in summary if STAGES.match(line.plain)]
-    shown = [*turn[:6], Text(), *figures, Text(), *stages]
+    shown = [*turn, Text(), *figures, Text(), *stages]
     return terminal.svg(run.path.name, [terminal.joined(shown)], WIDTH)
 
 

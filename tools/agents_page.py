@@ -1,4 +1,4 @@
-"""Writes the table of docs/agents.md: `python tools/agents_page.py` (a minute, in virtual time)."""
+"""Write the table of docs/agents.md: `python tools/agents_page.py` (a minute, in virtual time)."""
 
 from collections.abc import Iterable
 from pathlib import Path

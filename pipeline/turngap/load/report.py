@@ -61,7 +61,7 @@ def load_report(record: LoadRecord) -> Report:
     subject = " · ".join([*agent, played])
     lead = [Line("answer", words.answer(record), "strong")]
     if off := words.off_level_words(record):
-        lead.append(Line("but", off, "unsure"))
+        lead.append(Line("warning", off, "unsure"))
     # Where a verdict stands in the place of the title.
     named = lines(("agent", subject), where=TERMINAL)
     return Report(
@@ -169,13 +169,13 @@ def _count(n: int) -> Cell:
 
 def _reading(record: LoadRecord) -> Lines:
     return lines(
-        ("sure of", words.certificate_words(record)),
+        ("confidence", words.certificate_words(record)),
         ("next", words.next_words(record)),
         ("knee", words.knee_words(record)),
         ("missed", words.missed_words(record)),
         ("refused", words.refused_words(record)),
-        ("ended", words.ended(record)),
-        *(("not said", said) for said in words.not_measured(record)),
+        ("stopped", words.ended(record)),
+        *(("unmeasured", why) for why in words.not_measured(record)),
     )
 
 

@@ -101,7 +101,7 @@ def turn_line(turn: Turn, width: int) -> Text:
     style = terminal.STYLES[looks.OUTCOME_STYLES[turn.outcome]]
     number = f" {turn.turn}" + (f", repeat {turn.repeat}" if turn.repeat > 1 else "")
     gap = "–" if turn.gap_ms is None else f"{words.ms(turn.gap_ms)} ms"
-    about = turn.outcome if turn.outcome != "answered" else _slowest(turn)
+    about = _slowest(turn) or turn.outcome.replace("answered", "")
     if turn.answer.verdict == "wrong":
         about = "wrong answer"
     room = min(NAME_COLUMNS, width // 3)

@@ -465,9 +465,7 @@ async def test_a_quiet_conversation_is_warned_and_closed(tmp_path: Path) -> None
         await page.ready()
         notice = await page.next("notice")
         assert notice["kind"] == "idle_soon"
-        assert re.fullmatch(
-            r"The server hangs up in \d+ s unless somebody speaks", notice["message"]
-        )
+        assert re.fullmatch(r"The server hangs up in \d+ s unless you speak", notice["message"])
         await page.until(lambda: page.closed)
         assert page.closed is not None
         assert page.closed[0] == 4408

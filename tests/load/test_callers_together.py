@@ -2,7 +2,7 @@
 
 from made_calls import ANSWERS, BUDGET_MS, opening, played, scenario_of, step_of
 
-from turngap.load.calls import CallerLate, Lateness, LinePlayer, Played, counted_ns, play_calls
+from turngap.load.calls import Lateness, LinePlayer, Played, play_calls
 from turngap.load.schedule import LAST_REPLY_S, Call, Shape, Step, Window, shares
 from turngap.testing.memory import line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
@@ -59,9 +59,9 @@ def test_a_call_runs_from_the_instant_at_which_its_line_is_open() -> None:
 def test_lateness_takes_no_more_room_however_many_packets_there_are() -> None:
     late = Lateness()
     for _ in range(1000):
-        late.add(CallerLate(counted_ns((1_040_000, 2_000_000))))
+        late.packets.update(Lateness.of((1_040_000, 2_000_000)).packets)
     assert late.p99_ms == 2.0
-    late.add(CallerLate({10: 200_000}))
+    late.packets.update({10: 200_000})
     assert late.p99_ms == 1.0
     assert Lateness().p99_ms is None
 

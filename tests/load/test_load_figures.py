@@ -10,10 +10,9 @@ from made_records import make_turn
 
 from turngap.core.stats import percentile
 from turngap.load.calls import CallMark
-from turngap.load.figures import cut_short, evidence_of, evidence_so_far, figures_of
+from turngap.load.figures import at_once, cut_short, evidence_of, evidence_so_far, figures_of
 from turngap.load.record import LoadTurn, StepFigures
 from turngap.load.schedule import Shape, Step, Window, held
-from turngap.load.steps import at_once
 
 WINDOW = Window(10.0, 60.0, 5.0)
 SHAPE = Shape("made", (2.0, 8.0), 12.0)

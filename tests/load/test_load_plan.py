@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from turngap.core.errors import InputError
-from turngap.load.plan import LoadPlan, parse_rate, parse_sessions, turns_to_tell
+from turngap.core.stats import n_without_a_miss
+from turngap.load.plan import LoadPlan, parse_rate, parse_sessions
 from turngap.load.steps import callers_for
 from turngap.play.target import AgentChoice
 
@@ -117,7 +118,7 @@ def test_a_seed_is_the_schedules_and_not_that_of_somebodys_server() -> None:
 
 
 def test_a_held_level_is_held_for_as_many_turns_as_tell() -> None:
-    assert turns_to_tell(0.95) == 72
+    assert n_without_a_miss(0.95) == 72
     assert plan(sessions="2").level_step(1, 2).turns == 72
     held = plan(sessions="2", duration_s=20.0).level_step(1, 2)
     assert held.window.measured_s == 20.0

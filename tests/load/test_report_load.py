@@ -16,11 +16,10 @@ from made_loads import (
 
 from turngap.core.stats import Percentile
 from turngap.load import words
-from turngap.load.charts import charts
 from turngap.load.export import STEPS_CSV, TURNS_CSV, load_json, write_reports
 from turngap.load.figures import best_steps, knee
 from turngap.load.record import LoadRecord
-from turngap.load.report import load_block, load_report, load_svg
+from turngap.load.report import charts, load_block, load_report, load_svg
 from turngap.report import page
 
 CASES = hard_cases()

@@ -10,9 +10,9 @@ from turngap.caller.conversation import Patience
 from turngap.caller.endpoint import Endpoint
 from turngap.core.secrets import text_without_secrets
 from turngap.load.calls import Answered, CallMark, Share, load_turn, play_share
+from turngap.load.figures import at_once, why_void
 from turngap.load.record import LoadTurn
 from turngap.load.schedule import Call, Shape, Window
-from turngap.load.steps import at_once, why_void
 
 WINDOW = Window(10.0, 20.0, 5.0)
 

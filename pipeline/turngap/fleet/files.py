@@ -202,7 +202,7 @@ def _meant(problem: ErrorDetails) -> bool:
 
 
 def _at(loc: Sequence[int | str]) -> str:
-    """`pool 2, weights`: where in the file; pools count from 1."""
+    """Format a place in the file: `pool 2, weights`; pools count from 1."""
     parts = [f"{p + 1}" if isinstance(p, int) else p for p in loc if p not in _EITHER]
     return " ".join(parts) or "fleet"
 

@@ -94,7 +94,7 @@ class Load:
     """The load of a fleet, and for how long.
 
     Attributes:
-        calls: calls at once, in the mean, if the LLM took as long as it takes when idle.
+        calls: calls at once on average, if the LLM took as long as it takes when idle.
         seconds: of virtual time that is measured, after `settle_s` that are not.
     """
 
@@ -113,9 +113,9 @@ class Outcome:
         llm_ms: what the LLM took of each gap.
         unanswered_s: when the requests were made that were not answered `DRAIN_S` after the end.
         seconds: of virtual time that were measured.
-        calls: calls at once that there really were, in the mean.
-        busy: share of the time in which a replica worked, in the mean over replicas.
-        batch: sequences in a decode step, in the mean over steps.
+        calls: calls at once that there really were, on average.
+        busy: share of the time in which a replica worked, on average over replicas.
+        batch: sequences in a decode step, on average.
         hit: share of the prompts' tokens that the prefix caches spared.
     """
 
@@ -160,7 +160,7 @@ def simulate(
     """Play one load and measure it. The same arguments give the same outcome, to the last bit.
 
     Calls of different loads with the same seed are the same calls, arriving at another rate: what
-    differs between two loads is the load. `on_progress` is told the share that is done.
+    differs between two loads is the load. `on_progress` gets the share that is done.
 
     Raises:
         InputError: a server has no room for the longest conversation.
@@ -176,7 +176,7 @@ def simulate(
 
 
 class _Replica(Engine):
-    """Takes turns as they are due, and tells which were answered."""
+    """An engine that takes turns as they are due, and returns which were answered."""
 
     def __init__(
         self, server: Server, policy: Policy, calls: Calls, *, prefix_cache: bool, shared: int
@@ -322,7 +322,7 @@ class _Run:
         self._due = np.concatenate((self._due, turns))
 
     def _answer(self, turns: Ps, arrived_ps: Ps, opened_ps: Ps) -> None:
-        """Note the openings, and when each call goes on or ends."""
+        """Note the openings, and when each call continues or ends."""
         calls = self._calls
         self._answered.append((turns, arrived_ps, opened_ps))
         over_ps = opened_ps + calls.tail_ps[turns]

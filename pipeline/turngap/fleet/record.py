@@ -35,8 +35,8 @@ class LoadFigures:
         holds: whether at least the target share of turns is in time; None: these turns do not tell.
         gap_ms: percentiles of the turn gap; turns without an answer count as slower than any.
         llm_ms: the same of the LLM's share.
-        busy: share of the time in which a replica works, in the mean.
-        batch: sequences decoded together, in the mean over steps; None without a step.
+        busy: share of the time in which a replica works, on average.
+        batch: sequences decoded together, on average over steps; None without a step.
         cached: share of prompt tokens that the prefix caches spared.
         part_hours_per_1000: accelerator-hours for 1000 turns; None without turns.
         usd_per_1000: price of 1000 turns; None with the reason in `why_no_usd`.
@@ -76,7 +76,7 @@ class Capacity:
     of_llm: float | None = None
 
 
-# Of a processor, or so many processors; beyond these somebody wrote another unit.
+# Processors, or a part of one; a number outside of these is of another unit.
 Cores = Annotated[float, Field(ge=1e-6, le=1e6)]
 
 
@@ -88,7 +88,7 @@ class AgentCpu:
 
     Attributes:
         cores: what it has for the calls.
-        cores_per_call: CPU seconds that a call takes a second, in the mean, as measured in one.
+        cores_per_call: CPU seconds that a call takes a second on average, as measured in one.
     """
 
     cores: Cores
@@ -96,7 +96,7 @@ class AgentCpu:
 
     @property
     def most_calls(self) -> float:
-        """Calls that take all of the cores."""
+        """Return the number of calls that take all of the cores."""
         return self.cores / self.cores_per_call
 
 

@@ -37,7 +37,7 @@ from turngap.store.runs import Run
 from turngap.workers import Executor, Lost, Tell, Told, executor
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
-# The measured time is cut into so many windows. Turns of one window share its queues, so it is
+# The measured time is cut into this many windows. Turns of one window share its queues, so it is
 # windows that are independent draws, nearly, and not turns (the method of batch means).
 WINDOWS = 20
 # The search ends where the load that is held and the one that is not are so close.
@@ -144,10 +144,10 @@ def carried(capacity: Capacity, agent: AgentCpu | None) -> Capacity:
     return Capacity(float(most) if most else None, most + 1.0, of_llm=capacity.held)
 
 
-# A worker takes as long to start as the turns of one load do. Below so many, one process is faster.
+# A worker takes as long to start as the turns of one load do. Below this, one process is faster.
 WORTH_TURNS = 50_000.0
 
-# How often a worker tells how far it has come.
+# The number of times that a worker reports its progress.
 STEPS = 100
 
 
@@ -167,7 +167,7 @@ class LoadTask:
     target: float
 
     def evaluate(self, on_progress: Callable[[float], None]) -> LoadFigures:
-        """Simulate the load; `on_progress` is told the share that is done.
+        """Simulate the load; `on_progress` gets the share that is done.
 
         Raises:
             InputError: the fleet cannot serve such calls.
@@ -186,13 +186,13 @@ class _Refused:
 
 
 def simulate_load(task: LoadTask, tell: Tell) -> None:
-    """Simulate a load and tell its share that is done, then its figures: a `Work`."""
-    told = 0
+    """Simulate a load and report the share that is done, then the figures: a `Work`."""
+    reported = 0
 
     def tell_share(share: float) -> None:
-        nonlocal told
-        if round(share * STEPS) > told:
-            told = round(share * STEPS)
+        nonlocal reported
+        if round(share * STEPS) > reported:
+            reported = round(share * STEPS)
             tell(share)
 
     try:
@@ -206,7 +206,7 @@ def sweep(
 ) -> list[LoadFigures]:
     """Simulate loads on an executor; return their figures in the same order.
 
-    `on_progress` is told the share that is done of all.
+    `on_progress` gets the share that is done of all.
 
     Raises:
         InputError: the fleet cannot serve such calls.
@@ -220,8 +220,8 @@ async def _sweep(
 ) -> list[LoadFigures]:
     shares = [0.0] * len(tasks)
     found: dict[int, LoadFigures] = {}
-    async with on as workers, aclosing(workers.run(simulate_load, tasks)) as told:
-        async for each in told:
+    async with on as workers, aclosing(workers.run(simulate_load, tasks)) as reports:
+        async for each in reports:
             match each:
                 case Told(piece, float(share)):
                     shares[piece] = share
@@ -239,13 +239,13 @@ async def _sweep(
     return [found[piece] for piece in range(len(tasks))]
 
 
-# What a load is measured over, unless it is said: as many turns as give the hit rate to +-0.3 %,
-# within these bounds.
+# A load is by default measured over as many turns as give the hit rate to +-0.3 %, within these
+# bounds.
 TURNS = 20_000
 LEAST_S, MOST_S = 300.0, 1800.0
 # However short a time is asked for: of fewer turns, all of them in time, 99 % is not sure.
 LEAST_TURNS = 400
-# Fewer measured turns say too little of what turns are like.
+# Fewer measured turns do not show how turns differ.
 LEAST_SAMPLES = 5
 
 SAMPLE_FIELDS = tuple(field.name for field in fields(TurnSample))
@@ -275,7 +275,7 @@ class SimulationPlan:
         seconds: of virtual time to measure each load over, longer where that is less than
             `LEAST_TURNS`; None: as `TURNS` need.
         agent: what the agent's machine carries; None: any load.
-        workers: so many loads are simulated at once; None: one a processor where that is faster.
+        workers: how many loads are simulated at once; None: one a processor if that is faster.
         executor: where the workers are, `local` or `ray`; `ray_address`: see `RayWorkers`.
         settings: stored with the record.
     """
@@ -340,7 +340,7 @@ def source_of(runs: Sequence[Run], turn: TurnTable) -> Source:
         if missing := [name for name in SAMPLE_FIELDS if name not in given]:
             raise InputError(
                 "simulate.no_source",
-                "nothing says what a turn is like: no --from RUN, and no "
+                "a simulation needs turns: give --from RUN, or set "
                 + ", ".join(f"turn.{name}" for name in missing),
                 hint="measure one: turngap replay, then turngap simulate --from latest",
             )
@@ -397,7 +397,7 @@ def run_simulation(
     """Simulate each load, or search for the most that is held, and store the record.
 
     Several loads are simulated at once where the plan says so; the figures are the same.
-    `on_loads` is told the calls of each load that begins, of several where they begin together;
+    `on_loads` gets the calls of each load that begins, of several where they begin together;
     `on_progress` the share that is done of these.
 
     Raises:

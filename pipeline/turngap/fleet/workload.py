@@ -1,4 +1,4 @@
-"""What calls are made of: turns drawn from measured ones, and how people pause between them."""
+"""Calls to simulate: turns drawn from those of stored runs, and the pauses between them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from turngap.core.results import Turn
 from turngap.core.stages import TOOL_MARKS, UNATTRIBUTED, USUAL_MARKS
 from turngap.inference.server import PS_PER_MS
 
-# A call of more turns than so many times the mean is cut there: prompts need a longest one.
+# A call of more turns than this many times the mean is cut there: prompts need a longest one.
 LONGEST = 4
 BLOCK = 256
 
@@ -69,7 +69,7 @@ class Workload:
     Attributes:
         samples: measured turns, drawn with equal chance.
         system_tokens: the prompt before the first turn; the same in every call.
-        turns: turns of a call, in the mean; how many is geometric, so that each turn may as well
+        turns: turns of a call, on average; how many is geometric, so that each turn may as well
             be the last, and no more than `LONGEST` times the mean.
         think_ms: median of the pause between the reply's end and the person's next word.
         think_sigma: sigma of its lognormal spread.
@@ -99,7 +99,7 @@ class Workload:
 
     @property
     def longest_tokens(self) -> int:
-        """Tokens of the longest conversation that can be drawn: what a server must have room for.
+        """Return the tokens of the longest conversation, for which a server must have room.
 
         A call of the longest turns only; long before that the chance is nil, but a server that
         refused one request in a million would be refused for it.
@@ -109,7 +109,7 @@ class Workload:
 
     @property
     def mean_turn_ms(self) -> float:
-        """Return a turn and the pause before it, in the mean, but for the LLM."""
+        """Return the average length of a turn and the pause before it, without the LLM."""
         samples = self.samples
         own = sum(s.before_ms + s.after_ms + s.speech_ms + s.reply_ms for s in samples)
         return own / len(samples) + self.think_ms * float(np.exp(self.think_sigma**2 / 2))
@@ -267,7 +267,7 @@ def _bad(name: str, value: object, want: str) -> InputError:
 BEFORE = USUAL_MARKS[1:4]
 OF_LLM = USUAL_MARKS[4:6]
 AFTER = USUAL_MARKS[6:]
-# Silence that no mark explains may be the LLM's: a turn with more of it tells nothing.
+# Silence that no mark explains may be the LLM's: a turn with more of it cannot be used.
 MOST_UNATTRIBUTED_MS = 1.0
 
 
@@ -278,7 +278,7 @@ class MeasuredTurns:
     Attributes:
         samples: one for each usable turn.
         left_out: turns that cannot be used, by reason.
-        tokens_per_word: of the replies, in the mean; for texts whose tokens were not counted.
+        tokens_per_word: of the replies, on average; for texts whose tokens were not counted.
     """
 
     samples: tuple[TurnSample, ...]

@@ -222,7 +222,7 @@ class Engine:
         self._coming: deque[Request] = deque()
         self._gathered: deque[Request] = deque()
         self._prefilling: list[Request] = []
-        # How many more requests belong to the batch that left, if nobody may join it.
+        # How many more requests belong to the batch that left, if none may join it.
         self._gate = 0
         # Sequences that decode, and the tokens in their caches.
         self._running = 0
@@ -240,7 +240,7 @@ class Engine:
 
     @property
     def spent(self) -> tuple[int, int, int, int, int]:
-        """Busy time (ps), steps, sequences in them, prompt tokens computed and spared."""
+        """Return busy time (ps), steps, sequences in them, prompt tokens computed and spared."""
         return self.busy_ps, self.steps, self.sequence_steps, self.prefilled, self.spared
 
     @property

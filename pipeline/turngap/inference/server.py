@@ -84,7 +84,7 @@ class Accelerator:
 
 # Efficiencies and overheads are one set for each kind of part, fitted to 80 public figures of
 # TensorRT-LLM 1.0 (NVIDIA/TensorRT-LLM docs/source/performance/perf-overview.md: Llama 8B, 70B and
-# 405B at FP8 and FP4, ten lengths each). `benchmarks/inference_public.py` prints them beside what
+# 405B at FP8 and FP4, ten lengths each). `benchmarks/inference_public.py` prints them next to what
 # the engine predicts: 12 % off on average on H100 and H200, 21 % on GB200.
 H100 = Accelerator(
     # NVIDIA H100 SXM data sheet: 80 GB HBM3, 3.35 TB/s, NVLink 900 GB/s both ways; dense figures
@@ -187,17 +187,17 @@ class Model:
 
     @property
     def flops_per_token(self) -> float:
-        """Operations for one token without attention: two for each weight."""
+        """Return the operations for one token without attention: two for each weight."""
         return 2e9 * (self.active_b or self.params_b)
 
     @property
     def flops_per_context_token(self) -> float:
-        """Operations over all layers that attention adds for each token it looks back at."""
+        """Return the operations that attention adds for each token it looks back at."""
         return 4.0 * self.layers * self.heads * self.head_dim
 
     @property
     def width(self) -> int:
-        """Size of the vector that stands for a token between layers."""
+        """Return the size of the vector of a token between layers."""
         return self.heads * self.head_dim
 
     def weight_bytes(self, precision: Precision) -> float:
@@ -314,7 +314,7 @@ class Speculation:
 
     @property
     def tokens_per_step(self) -> float:
-        """Expected tokens in a step (Leviathan et al. 2023, eq. 1)."""
+        """Return the expected tokens in a step (Leviathan et al. 2023, eq. 1)."""
         if self.acceptance == 1:
             return self.draft_tokens + 1.0
         return (1 - self.acceptance ** (self.draft_tokens + 1)) / (1 - self.acceptance)
@@ -379,7 +379,7 @@ class Server:
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens whose keys and values fit beside the weights; negative if not even these fit."""
+        """Return the tokens that fit next to the weights; negative if not even these fit."""
         left = self.usable_bytes - self.model.weight_bytes(self.weights)
         return math.floor(left / self.model.kv_bytes(self.kv))
 
@@ -402,7 +402,7 @@ class Server:
 
 
 def _about(params_b: float) -> str:
-    """Word a size such as `about 20B`, rounded down, or it would not quite fit."""
+    """Format a size such as `about 20B`, rounded down, or it would not quite fit."""
     step = 10 if params_b >= 30 else 5 if params_b >= 10 else 1 if params_b >= 2 else 0.1
     return f"about {math.floor(params_b / step + 1e-9) * step:g}B"
 
@@ -438,8 +438,8 @@ class StepCosts:
         self.attention_ps = round(model.flops_per_context_token / flops * PS_PER_S)
         self.token_ps = round(model.flops_per_token / flops * PS_PER_S)
         # Two all-reduces a layer of one 16-bit vector, each passing 2 (n - 1) / n of it.
-        told = 2 * model.layers * 2 * model.width * 2 * (server.parts - 1) / server.parts
-        self.link_ps = round(told / (part.link_gb_s * 1e9) * PS_PER_S)
+        sent = 2 * model.layers * 2 * model.width * 2 * (server.parts - 1) / server.parts
+        self.link_ps = round(sent / (part.link_gb_s * 1e9) * PS_PER_S)
         per_layer_us = part.layer_us + (part.split_us if server.parts > 1 else 0.0)
         self.overhead_ps = round((part.step_us + model.layers * per_layer_us) * PS_PER_US)
         self.sequence_ps = round(part.sequence_us * PS_PER_US)
@@ -475,7 +475,7 @@ class StepCosts:
         Args:
             sequences: how many sequences decode.
             looked_back: tokens in their caches, in all.
-            prefill: prompt tokens computed beside them.
+            prefill: prompt tokens computed in the same step.
             read: tokens in the caches of the prompts that these continue, in all.
             pairs: how often a prompt token attends to one before it, in all.
             prompts: how many prompts these tokens are from.

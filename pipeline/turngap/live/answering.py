@@ -35,7 +35,7 @@ class Answering(Protocol):
         name: what the page calls it.
         rates: of the person's audio and of the agent's, Hz; the latter is None where it may change.
         foreign: whether it is not ours, so that the page cannot type or switch its LLM.
-        seen: the page's own messages that the agent gets beside the server.
+        seen: the page's own messages that both the agent and the server get.
     """
 
     clock: Clock
@@ -155,7 +155,7 @@ class ForeignAgent:
         self.name = f"{self._url} ({self._dialect})"
 
     def app(self, serve: ServeSettings, seats: Seats) -> FastAPI:
-        # Its health is open to everybody: a host of our network is not told there.
+        # Its health is open to everyone, so it does not name a host of our network.
         return plain_app(self._dialect, seats)
 
     def sayable(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastapi import FastAPI, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -57,7 +57,10 @@ TURNS_RATE = 1.25
 
 
 class LiveSession(Guard):
-    """The connection of a conversation.
+    """The socket of a live conversation, which records both sides while the agent talks.
+
+    It taps messages where they enter and leave the server. So the recording has what was on the
+    line, and the agent's pipeline is the same as for any other caller.
 
     Args:
         answering: what answers at the page.
@@ -88,20 +91,20 @@ class LiveSession(Guard):
         self._taken[wire.CALIBRATED] = self._calibrated
 
     async def talk(self, asgi: Asgi) -> None:
-        await self.run(self._converse, asgi)
+        async def converse(socket: WebSocket) -> None:
+            try:
+                await self._answering.converse(socket, self._held)
+            finally:
+                await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _converse(self, socket: WebSocket) -> None:
-        try:
-            await self._answering.converse(socket, self._held)
-        finally:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.run(converse, asgi)
 
     async def failed(self, error: BaseException) -> None:
         if not isinstance(error, TurngapError):
             await super().failed(error)
             return
         # A close has no room for all of it.
-        await self._told({"turngap": "failed", "message": error.message, "hint": error.hint})
+        await self._tell({"turngap": "failed", "message": error.message, "hint": error.hint})
         await self.end(CODE_FAILED, error.message)
 
     def heard(self, pcm: Pcm) -> None:
@@ -115,7 +118,7 @@ class LiveSession(Guard):
         try:
             self._taken[kind](data)
         except TurngapError as e:
-            self._tell(refusal(kind, e))
+            self._in_background(self._tell(refusal(kind, e)))
         return kind not in self._answering.seen
 
     def silence_s(self) -> float:
@@ -157,8 +160,8 @@ class LiveSession(Guard):
         self._held.conversation.sounded(wire.parsed(wire.Played, data))
 
     def _calibrated(self, data: Any) -> None:
-        calibrated = wire.parsed(wire.Calibrated, data)
-        self._held.settings["page_loopback"] = calibrated.model_dump()
+        message = wire.parsed(wire.Calibrated, data)
+        self._held.settings["page_loopback"] = message.model_dump()
 
     async def _report(self, report: wire.TurnReport, due_ns: int) -> None:
         """Keep a reported turn, after those before it and when the agent's marks are in."""
@@ -170,10 +173,10 @@ class LiveSession(Guard):
                 path, figures = self._held.path, await self._held.figures()
                 run = path.name if path else ""
                 relay_ms = report.view.get("relay_ms")
-                await self._told(wire.kept_message(record, run, figures, relay_ms))
+                await self._tell(wire.kept_message(record, run, figures, relay_ms))
             except InputError as e:
                 logger.warning(e.message)
-                await self._told(refusal(wire.TURN, e))
+                await self._tell(refusal(wire.TURN, e))
 
     async def sent(self, data: bytes) -> None:
         frame = Frame.FromString(data)
@@ -187,7 +190,7 @@ class LiveSession(Guard):
         for fact in self._read.receive_data(data):
             match fact:
                 case said.Ready():
-                    await self._told({"turngap": "session", "id": self._held.id, **self._about()})
+                    await self._tell({"turngap": "session", "id": self._held.id, **self._about()})
                 case said.Fault() | said.Transcript() | said.ReplyText():
                     self._connection.note(self.clock.now_ns(), fact)
                 case said.Marks(turn):
@@ -211,14 +214,11 @@ class LiveSession(Guard):
     async def notice(self, in_s: float) -> None:
         if not self._noticed:
             self._noticed = True
-            message = f"The server hangs up in {in_s:.0f} s unless somebody speaks"
+            message = f"The server hangs up in {in_s:.0f} s unless you speak"
             notice = {"kind": "idle_soon", "in_s": round(in_s), "message": message}
-            await self._told({"turngap": "notice", **notice})
+            await self._tell({"turngap": "notice", **notice})
 
-    def _tell(self, data: dict[str, Any]) -> None:
-        self._in_background(self._told(data))
-
-    async def _told(self, data: dict[str, Any]) -> None:
+    async def _tell(self, data: dict[str, Any]) -> None:
         if self.ended is None:
             await self.tell(message_frame(rtvi("server-message", data)))
 
@@ -273,26 +273,22 @@ class LiveServer:
         self._seats = seats
         self.conversations = Conversations(lambda: answering.begin(keeping))
         app = answering.app(serve, seats)
-        app.router.routes.append(WebSocketRoute(LIVE_PATH, self._socket()))
-        self._add_routes(app)
+        app.router.routes.append(WebSocketRoute(LIVE_PATH, Endpoint(self._socket)))
+        for path, answer, method in (
+            ("/", self._index, "GET"),
+            ("/api/about", self._about, "GET"),
+            ("/api/runs/{id_}.zip", self._run_zip, "GET"),
+            ("/api/runs/{id_}/scenario", self._save, "POST"),
+            ("/api/runs/{id_}/scenario/{name}.zip", self._scenario_zip, "GET"),
+        ):
+            app.add_api_route(path, answer, methods=[method], include_in_schema=False)
+        app.mount("/page", StaticFiles(directory=PAGE))
+        app.add_exception_handler(InputError, _bad_input)
         app.middleware("http")(self._guarded)
         self.app: ASGIApp = SecureHeaders(app)
 
     async def close(self) -> None:
         await self.conversations.close()
-
-    def _add_routes(self, app: FastAPI) -> None:
-        app.add_api_route("/", self._index, include_in_schema=False)
-        app.add_api_route("/api/about", self._about, include_in_schema=False)
-        app.add_api_route("/api/runs/{id_}.zip", self._run_zip, include_in_schema=False)
-        app.add_api_route(
-            "/api/runs/{id_}/scenario", self._save, methods=["POST"], include_in_schema=False
-        )
-        app.add_api_route(
-            "/api/runs/{id_}/scenario/{name}.zip", self._scenario_zip, include_in_schema=False
-        )
-        app.mount("/page", StaticFiles(directory=PAGE))
-        app.add_exception_handler(InputError, _bad_input)
 
     async def _guarded(
         self, request: Request, answer: Callable[[Request], Awaitable[Response]]
@@ -358,12 +354,9 @@ class LiveServer:
             file = await asyncio.to_thread(zipped, Path(folder))
         return _download(file, f"{name}.zip")
 
-    def _socket(self) -> ASGIApp:
-        async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
-            asgi = scope, receive, send
-            await seated(self._serve.access, self._seats, asgi, partial(self._talk, asgi))
-
-        return Endpoint(endpoint)
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asgi = scope, receive, send
+        await seated(self._serve.access, self._seats, asgi, partial(self._talk, asgi))
 
     async def _talk(self, asgi: Asgi) -> None:
         held = self.conversations.new()

@@ -173,7 +173,9 @@ class Connection:
 
     def heard_in(self, window: tuple[int, int]) -> list[Heard]:
         """Return what sounded in a stretch of the page clock, and forget what came before."""
-        kept = [h for h in self._heard if h.start_ns + _lasts_ns(h) > window[0]]
+        kept = [
+            h for h in self._heard if h.start_ns + samples_to_ns(len(h.pcm), h.rate) > window[0]
+        ]
         self._heard = deque(kept, maxlen=MOST_HEARD)
         return [h for h in self._heard if h.start_ns < window[1]]
 
@@ -190,7 +192,7 @@ class Connection:
                 events.append(AgentSilence(stretch.end_ns))
         events += [PlayoutFlushed(ns) for ns in report.flushed_ns if self._is_new("flush", ns)]
         self.offset_ns = report.offset.offset_ns
-        # The page goes on comparing the clocks, so that they cannot have drifted far.
+        # The page keeps comparing the clocks, so that they cannot have drifted far.
         self.tracker.slack = Slack(report.offset.bound_ns, compared_ns=report.ended_ns)
         upto_ns = report.ended_ns + self.offset_ns + self.tracker.slack.at(report.ended_ns)
         events += [self._placed(at_ns, fact) for at_ns, fact in self.take_facts(upto_ns)]
@@ -241,10 +243,6 @@ class Connection:
                 told_ns = at_ns - offset_ns
                 about = (fact.counts, fact.why, fact.error, fact.calls, told_ns)
                 return AgentMarks(turn, marks, dict(raw), *about)
-
-
-def _lasts_ns(heard: Heard) -> int:
-    return len(heard.pcm) * NS_PER_S // heard.rate
 
 
 # A browser's audio device was seen to stand still. If the audio clock falls behind the wall clock
@@ -318,7 +316,7 @@ class LiveConversation:
             raise InputError(
                 "live.turn_known", f"turn {report.turn} was reported after turn {self.turns}"
             )
-        kept = self._kept(self.connection, report)
+        kept = self._kept(report)
         self.turns = report.turn
         return kept
 
@@ -327,7 +325,7 @@ class LiveConversation:
         connection = self.connection
         facts = [fact for _, fact in connection.take_facts()]
         window = (connection.ended_ns, samples_to_ns(connection.mic.total, connection.in_rate))
-        user = self._user_side(connection, window)
+        user = self._user_side(window)
         transcript = _joined(facts, said.Transcript)
         found = find_speech(user, RATE) if transcript else None
         bounds = found and found.bounds
@@ -372,10 +370,11 @@ class LiveConversation:
         )
         return [KeptTurn(record, user, tuple(sent), window)]
 
-    def _kept(self, connection: Connection, report: TurnReport) -> KeptTurn:
+    def _kept(self, report: TurnReport) -> KeptTurn:
+        connection = self.connection
         turn, events = _judged(connection, report)
         window = (max(0, report.start_ns - ROOM_NS), max(report.ended_ns, report.start_ns + 1))
-        user = self._user_side(connection, window)
+        user = self._user_side(window)
         pieces = tuple(connection.heard_in(window))
         connection.ended_ns = report.ended_ns
         text = self._texts.pop(report.turn, report.text)
@@ -400,7 +399,8 @@ class LiveConversation:
         )
         return KeptTurn(record, user, pieces, window)
 
-    def _user_side(self, connection: Connection, window: tuple[int, int]) -> Pcm:
+    def _user_side(self, window: tuple[int, int]) -> Pcm:
+        connection = self.connection
         first, last = connection.sample_at(window[0]), connection.sample_at(window[1])
         pcm = connection.mic.read(first, last)
         return pcm if connection.in_rate == RATE else soxr.resample(pcm, connection.in_rate, RATE)
@@ -425,7 +425,7 @@ def _exceptions(connection: Connection, report: TurnReport, turn: TrackedTurn) -
             "outcome": "answered" if heard else turn.outcome,
             "gap_ns": None,
             "gap_ms": None,
-            "why_no_gap": "typed: nobody spoke, so there is no user end to count from",
+            "why_no_gap": "typed: no one spoke, so there is no user end to count from",
             "stages": (),
             "lead_ms": None,
             "first_sound_ms": None,

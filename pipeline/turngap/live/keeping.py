@@ -23,7 +23,7 @@ from turngap.core.run_record import SIMULATED_LLM, RunRecord
 from turngap.core.summary import counted_turns, summarise
 from turngap.live.conversation import TYPED, Connection, KeptTurn, LiveConversation
 from turngap.live.relay import Delays
-from turngap.live.saving import Saved, can_be_saved, end_error_ms, save, scenario_name
+from turngap.live.saving import Saved, end_error_ms, save, scenario_name, why_unsaved
 from turngap.report import words as report_words
 from turngap.store.folders import utc_now
 from turngap.store.provenance import git_commit, this_machine
@@ -35,7 +35,7 @@ Render = Callable[[Run], object]
 
 # 128 bits, because anyone who knows the id may download the conversation.
 ID_BYTES = 16
-# So many conversations can still be downloaded after their end.
+# This many conversations can still be downloaded after their end.
 MOST_ENDED = 20
 # Stands for the LLM of an agent that does not name it.
 UNNAMED = "agent"
@@ -48,7 +48,7 @@ class Keeping:
     Attributes:
         out: the folder of runs; None keeps them only as long as they can be downloaded.
         record: the folder that gets every conversation as a scenario; None saves none.
-        render: called with a run that somebody wants to look at.
+        render: called with a run that is to be looked at.
     """
 
     out: Path | None = Path("runs")
@@ -217,7 +217,7 @@ class Held:
         writer.finish(record.model_copy(update=closing))
         self._keeping.render(read_run(writer.path))
         folder, foreign = self._keeping.record, bool(self.with_whom)
-        if folder is not None and any(can_be_saved(t, foreign=foreign) for t in self.turns):
+        if folder is not None and any(why_unsaved(t, foreign=foreign) is None for t in self.turns):
             save(writer.path, self.turns, scenario_name(writer.path), folder, self.with_whom)
 
     def _packed(self) -> Path:

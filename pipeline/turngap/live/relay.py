@@ -1,4 +1,4 @@
-"""Hands one conversation on between the live page and a foreign agent, in the agent's dialect.
+"""Relays one conversation between the live page and a foreign agent, in the agent's dialect.
 
 To the page it is an agent that speaks pipecat's protobuf, and to the agent it is a caller whose
 microphone and loudspeaker are the page's. The page captures at the line's own rate and takes the
@@ -30,12 +30,12 @@ from turngap.live import wire
 # The page answers a flush within a block of its audio; one that does not is not waited for longer.
 FLUSH_S = 0.5
 # The page's resampler keeps so much of the last chunk for what may follow. It never sounds, so
-# whoever waits for the end of the audio must not wait for it.
+# a wait for the end of the audio must not include it.
 HELD_SAMPLES, PAGE_RATE = 16, 48_000
 # How many delays are kept: the packets of ten seconds.
 MOST_DELAYS = 500
 
-# Messages of the page that the relay needs beside the server.
+# Messages of the page that both the relay and the server need.
 SEEN = frozenset({wire.PLAYED, wire.TURN})
 
 
@@ -77,8 +77,8 @@ class Playback:
             _, before = self._left_out.pop()
         self._left_out.append((self.sent, before + samples))
 
-    def told(self) -> tuple[int, int]:
-        """Return what the line is told: how much is played or dropped, and how much is dropped."""
+    def progress(self) -> tuple[int, int]:
+        """Return how much is played or dropped, and how much of it is dropped."""
         while self._left_out and self._left_out[0][0] <= self.played:
             self._passed += self._left_out.popleft()[1]
         return self.played + self._passed, self.dropped + self._passed
@@ -119,7 +119,7 @@ class Relay:
     Args:
         line: to the agent, its handshake done.
         socket: the page's.
-        offset: the agent's clock less this one's, where the agent has told it.
+        offset: the agent's clock less this one's, if the agent has sent it.
     """
 
     def __init__(
@@ -260,7 +260,7 @@ class Relay:
 
     async def _say_played(self) -> None:
         """Tell the agent how far the page has played, and the page whether the reply is over."""
-        self._line.played(*self._playback.told())
+        self._line.played(*self._playback.progress())
         await self._line.send_waiting()
         await self._say_done()
 
@@ -276,7 +276,7 @@ class Relay:
     def _marks(self, marks: said.Marks) -> dict[str, Any]:
         """Make the page's message of an agent's marks, on this machine's clock.
 
-        Of an agent that tells no clock, there is nothing to place them by.
+        Marks of an agent that sends no clock cannot be placed.
         """
         offset_ns = self._offset_ns
         placed = {} if offset_ns is None else {k: ns - offset_ns for k, ns in marks.marks.items()}

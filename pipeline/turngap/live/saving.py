@@ -35,7 +35,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 # How much of the line to keep around the speech; the caller's stream has its own noise.
 ROOM_MS = 300.0
 
-# Nobody interrupts a reply on purpose sooner than this.
+# People do not interrupt a reply on purpose sooner than this.
 LEAST_BARGE_IN_MS = 100.0
 
 
@@ -49,7 +49,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A scenario that was written; its recordings are in the folder beside its YAML file `path`."""
+    """A scenario that was written; its recordings are in a folder next to the YAML file `path`."""
 
     name: str
     path: Path
@@ -86,9 +86,15 @@ def scenario_name(run: Path) -> str:
     return re.sub(r"[^a-z0-9]+", "-", run.name.lower()).strip("-")
 
 
-def can_be_saved(record: Turn, *, foreign: bool) -> bool:
-    """Return whether a turn has what a scenario needs, apart from audible speech."""
-    return _why_not(record, foreign=foreign) is None
+def why_unsaved(record: Turn, *, foreign: bool) -> str | None:
+    """Return why a turn cannot be saved; None if all that it may lack is audible speech."""
+    if record.left_out == "typed":
+        return "typed"
+    if not (record.say.strip() or foreign):  # many foreign agents do not report a transcript
+        return "nothing was transcribed"
+    if OUT_OF_DOMAIN in record.say:
+        return "the recogniser does not know its words"
+    return None if record.audio else "it has no recording"
 
 
 def save(run: Path, turns: Sequence[Turn], name: str, folder: Path, with_whom: str = "") -> Saved:
@@ -101,7 +107,13 @@ def save(run: Path, turns: Sequence[Turn], name: str, folder: Path, with_whom: s
             writable.
     """
     checked_name(name)
-    cuts, left_out = _cut_all(run, turns, foreign=bool(with_whom))
+    cuts, left_out = list[_Cut](), list[LeftOut]()
+    for record in turns:
+        cut = _cut(run, record, foreign=bool(with_whom))
+        if isinstance(cut, str):
+            left_out.append(LeftOut(record.turn, cut))
+        else:
+            cuts.append(cut)
     if not cuts:
         why = "; ".join(f"turn {x.turn}: {x.why}" for x in left_out) or "there is none"
         raise InputError("live.nothing_to_save", f"no turn can be saved as a scenario: {why}")
@@ -113,9 +125,15 @@ def save(run: Path, turns: Sequence[Turn], name: str, folder: Path, with_whom: s
     with writing(folder, "scenario.unwritable"):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}.") as made:
-            _write(Path(made), name, cuts, with_whom)
-            shutil.move(Path(made) / name, audio)
-            shutil.move(Path(made) / path.name, path)
+            new_audio, new_path = Path(made) / name, Path(made) / path.name
+            new_audio.mkdir()
+            for number, cut in enumerate(cuts, start=1):
+                file = new_audio / f"{number}.flac"
+                soundfile.write(file, cut.pcm, cut.rate, subtype="PCM_16", format="FLAC")
+            new_path.write_text(_yaml(name, cuts, with_whom), encoding="utf-8")
+            load_scenario(new_path)  # make sure that it can be played
+            shutil.move(new_audio, audio)
+            shutil.move(new_path, path)
     return Saved(name, path, len(cuts), tuple(left_out))
 
 
@@ -140,33 +158,9 @@ def _spoken(audio: AudioRecord) -> tuple[float, float]:
     return start_ms, end_ms
 
 
-def _write(folder: Path, name: str, cuts: Sequence[_Cut], with_whom: str) -> None:
-    (folder / name).mkdir()
-    for number, cut in enumerate(cuts, start=1):
-        file = folder / name / f"{number}.flac"
-        soundfile.write(file, cut.pcm, cut.rate, subtype="PCM_16", format="FLAC")
-    path = folder / f"{name}.yaml"
-    path.write_text(_yaml(name, cuts, with_whom), encoding="utf-8")
-    load_scenario(path)  # make sure that it can be played
-
-
-def _cut_all(
-    run: Path, turns: Sequence[Turn], *, foreign: bool
-) -> tuple[list[_Cut], list[LeftOut]]:
-    cuts: list[_Cut] = []
-    left_out: list[LeftOut] = []
-    for record in turns:
-        cut = _cut(run, record, foreign=foreign)
-        if isinstance(cut, str):
-            left_out.append(LeftOut(record.turn, cut))
-        else:
-            cuts.append(cut)
-    return cuts, left_out
-
-
 def _cut(run: Path, record: Turn, *, foreign: bool) -> _Cut | str:
     """Return the user's part of a turn's recording with its bounds, or why it is unusable."""
-    if why_not := _why_not(record, foreign=foreign):
+    if why_not := why_unsaved(record, foreign=foreign):
         return why_not
     assert record.audio is not None
     kept_from_ms, kept_to_ms = _spoken(record.audio)
@@ -185,23 +179,12 @@ def _cut(run: Path, record: Turn, *, foreign: bool) -> _Cut | str:
     return _Cut(record, pcm, rate, SpeechBounds(start_ms=start_ms, end_ms=end_ms), None)
 
 
-def _why_not(record: Turn, *, foreign: bool) -> str | None:
-    if record.left_out == "typed":
-        return "typed"
-    if not (record.say.strip() or foreign):  # many foreign agents do not tell what they understood
-        return "nothing was transcribed"
-    if OUT_OF_DOMAIN in record.say:
-        return "the recogniser does not know its words"
-    return None if record.audio else "it has no recording"
-
-
 def _yaml(name: str, cuts: Sequence[_Cut], with_whom: str) -> str:
-    turns = CommentedSeq([_turn(name, n, cuts) for n in range(1, len(cuts) + 1)])
     named = f" with {with_whom}" if with_whom else ""
-    scenario = CommentedMap({"name": name, "about": f"Saved from a live conversation{named}."})
-    scenario["tags"] = _flow(CommentedSeq(["live"]))
-    scenario["voices"] = "recorded"
-    scenario["turns"] = turns
+    about = {"name": name, "about": f"Saved from a live conversation{named}."}
+    about |= {"tags": _flow(CommentedSeq(["live"])), "voices": "recorded"}
+    turns = CommentedSeq([_turn(name, n, cuts) for n in range(1, len(cuts) + 1)])
+    scenario = CommentedMap({**about, "turns": turns})
     scenario.yaml_set_start_comment(
         "This was proposed from one conversation. `say` is what the recogniser heard; correct it.\n"
         "`turngap label` finds `speech` and `pauses` again; `--show DIR` draws them.\n"
@@ -236,9 +219,13 @@ def _turn(name: str, number: int, cuts: Sequence[_Cut]) -> CommentedMap:
 def _when(before: Turn, record: Turn) -> dict[str, float]:
     """Return when the user spoke, unless it was simply after the reply."""
     marks = {m.name: m.at_ns for m in before.marks}
-    start_ns = _start_ns(record)
-    if record.turn != before.turn + 1 or before.ended != "interrupted" or start_ns is None:
+    own_end_ns = next((m.at_ns for m in record.marks if m.name == "user_end"), None)
+    follows = record.turn == before.turn + 1 and before.ended == "interrupted"
+    if not follows or own_end_ns is None or record.audio is None:
         return {}
+    # The person's first audible sample, on the clock of the turn's marks.
+    spoke_ms = record.audio.user_end_ms - record.audio.user_start_ms
+    start_ns = own_end_ns - round(spoke_ms * NS_PER_MS)
     onset_ns, end_ns = marks.get("agent_onset"), marks.get("user_end")
     if onset_ns is not None:
         after_ms = round((start_ns - onset_ns) / NS_PER_MS, 1)
@@ -248,14 +235,6 @@ def _when(before: Turn, record: Turn) -> dict[str, float]:
     if end_ns is not None and start_ns > end_ns:
         return {"at_ms": round((start_ns - end_ns) / NS_PER_MS, 1)}
     return {}
-
-
-def _start_ns(record: Turn) -> int | None:
-    """Return the user's first audible sample on the clock of the turn's marks."""
-    end_ns = next((m.at_ns for m in record.marks if m.name == "user_end"), None)
-    if end_ns is None or record.audio is None:
-        return None
-    return end_ns - round((record.audio.user_end_ms - record.audio.user_start_ms) * NS_PER_MS)
 
 
 def _flow(node: Any) -> Any:

@@ -1,6 +1,6 @@
 """One caller's share of a step: it dials each call at its instant, whatever became of the others.
 
-How a call is played is a `Player`'s: over a socket to a real agent, or anything in virtual time.
+A `Player` plays each call: `LinePlayer` over a socket to a real agent, or another in virtual time.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Protocol, Self
 
 from turngap.caller.arrival import is_of_this_machine
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn, TurnCue
@@ -31,73 +31,61 @@ from turngap.load.schedule import SETUP_S, Call, Step
 from turngap.play.cues import cues_of
 from turngap.play.turn_record import turn_record
 from turngap.scenario.library import LoadedScenario
+from turngap.workers import here
 
-# Of how late the caller was: the percentile that is told and judged.
+# The percentile of the caller's lateness that is reported and judged.
 LATE_Q = 0.99
-# Packets are counted by how late they were, in steps of so many milliseconds.
+# Packets are counted by how late they were, in steps of this many milliseconds.
 PRECISION_MS = 0.1
-
-
-def counted_ns(late_ns: tuple[int, ...]) -> Counter[int]:
-    """Count a turn's packets by lateness, in steps of `PRECISION_MS`."""
-    return Counter(round(ns / 1e6 / PRECISION_MS) for ns in late_ns)
-
-
-@dataclass(frozen=True, slots=True)
-class CallerLate:
-    """The lateness of the packets of a turn that counts, from the person's start to the onset.
-
-    Attributes:
-        packets: how many were late by how much, in steps of `PRECISION_MS`.
-    """
-
-    packets: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """All packets of the turns that count: its size does not grow with how many they are."""
+    """Counts packets by how late they were sent, in steps of `PRECISION_MS`.
 
-    _packets: Counter[int] = field(default_factory=Counter[int])
+    Its size does not grow with the number of packets. They are those of turns that count, from the
+    person's start to the onset.
+    """
 
-    def add(self, late: CallerLate) -> None:
-        self._packets.update(late.packets)
+    packets: Counter[int] = field(default_factory=Counter[int])
+
+    @classmethod
+    def of(cls, late_ns: Iterable[int]) -> Self:
+        """Count packets that were this late."""
+        return cls(Counter(round(ns / 1e6 / PRECISION_MS) for ns in late_ns))
 
     @property
     def p99_ms(self) -> float | None:
-        """Return the 99th percentile of the packets' lateness; None if none was sent."""
-        left = (1 - LATE_Q) * self._packets.total()
-        for late, packets in sorted(self._packets.items(), reverse=True):
+        """Return the 99th percentile; None if no packet was sent."""
+        left = (1 - LATE_Q) * self.packets.total()
+        for late, packets in sorted(self.packets.items(), reverse=True):
             left -= packets
             if left < 0:
                 return round(late * PRECISION_MS, 1)
         return None
 
 
-# A call whose counted turns are not over this long after it should have been is hung up: an agent
-# that talks for ever, or that nobody can interrupt.
+# A call is hung up if its counted turns are not over this long after its expected end, as with an
+# agent that talks for ever or cannot be interrupted.
 OVERTIME_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class CallMark:
-    """A call begins to run, or has ended, so long after the caller's own beginning.
-
-    It runs while its line is open.
-    """
+    """The instant, after the caller's beginning, at which a call's line was opened or closed."""
 
     call: int
     at_s: float
     running: bool
 
 
-# What a share of a step tells, as it comes.
-News = LoadTurn | CallMark | CallerLate
+# What a share of a step reports while it is played.
+News = LoadTurn | CallMark | Lateness
 Tell = Callable[[News], None]
 
 
 class MissedCallError(Exception):
-    """A call ended before all of its turns were played: `missed` says how, `why` in words."""
+    """A call that ended before all of its turns were played: `missed` is the kind of end."""
 
     def __init__(self, missed: Missed, why: str) -> None:
         super().__init__(why)
@@ -110,15 +98,15 @@ class Answered:
     """A turn that was played.
 
     Attributes:
-        waited_ms: how much later than intended its person could begin, for the line was not open.
-        hole_ms: the longest interruption of the reply's audio; None: there was none of it.
+        waited_ms: how much later than intended the person could begin, since the line was not open.
+        hole_ms: the longest interruption of the reply's audio; None without a reply.
         late: how late its packets were sent.
     """
 
     turn: Turn
     waited_ms: float = 0.0
     hole_ms: float | None = None
-    late: CallerLate | None = None
+    late: Lateness | None = None
 
 
 class Player(Protocol):
@@ -127,10 +115,9 @@ class Player(Protocol):
     def play(
         self, call: Call, dialled_ns: int, on_open: Callable[[], None]
     ) -> AsyncGenerator[Answered]:
-        """Play a call that is to be dialled at `dialled_ns`, now; yield each turn when it is over.
+        """Play a call that is dialled now, at `dialled_ns`; yield each turn when it is over.
 
-        Whoever iterates closes it when the call is to be hung up. `on_open` is called once the line
-        is open.
+        Closing the iterator hangs up. `on_open` is called once the line is open.
 
         Raises:
             MissedCallError: it ended before all turns were played.
@@ -148,14 +135,13 @@ async def play_calls(
     until_s: float = 0.0,
     node: str = "",
 ) -> None:
-    """Dial every call at its instant from now on, and tell every turn that is over or missed.
+    """Dial every call at its instant from now on, and report every turn that is over or missed.
 
-    It returns when all turns that count have been told, but not before `until_s`: other callers may
-    still play turns that count, under the load of all. Calls that have no such turn left are then
-    hung up, and calls that were due later are not made. Nothing that a call does delays another.
+    It returns when all turns that count have been reported, but not before `until_s`: other callers
+    may still play turns that count, under the load of all. Calls that have no such turn left are
+    then hung up, and calls that were due later are not made. No call delays another.
     """
-    share = _Share(step, player, clock, tell, node=node)
-    await share.run(calls, until_s)
+    await _Share(step, player, clock, tell, node=node).run(calls, until_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,13 +158,13 @@ class Played:
     marks: list[CallMark] = field(default_factory=list[CallMark])
     late: Lateness = field(default_factory=Lateness)
 
-    def take(self, said: News) -> None:
-        if isinstance(said, LoadTurn):
-            self.turns.append(said)
-        elif isinstance(said, CallMark):
-            self.marks.append(said)
+    def take(self, news: News) -> None:
+        if isinstance(news, LoadTurn):
+            self.turns.append(news)
+        elif isinstance(news, CallMark):
+            self.marks.append(news)
         else:
-            self.late.add(said)
+            self.late.packets.update(news.packets)
 
 
 # Plays a step: callers in other processes, or a player in this event loop.
@@ -188,25 +174,25 @@ PlayStep = Callable[[Step], Awaitable[Played]]
 async def play_step(
     step: Step, player: Player, clock: Clock, also: Tell = lambda _: None
 ) -> Played:
-    """Play a whole step in this event loop; `also` is told each thing as it comes."""
+    """Play a whole step in this event loop; `also` gets the same reports as the result."""
     played = Played()
 
-    def tell(said: News) -> None:
-        played.take(said)
-        also(said)
+    def tell(news: News) -> None:
+        played.take(news)
+        also(news)
 
     await play_calls(step.number, step.calls, player, clock, tell, until_s=step.until_s)
     return played
 
 
 def missed_turns(
-    step: int, call: Call, told: Sequence[int], missed: Missed, why: str, *, node: str = ""
+    step: int, call: Call, reported: Sequence[int], missed: Missed, why: str, *, node: str = ""
 ) -> list[LoadTurn]:
-    """Build missed turns for a call, except for those already reported (counted from 1)."""
+    """Build missed turns for a call, except for the reported ones, counted from 1."""
     return [
         load_turn(step, call, number, None, missed=missed, why=why, node=node)
         for number in range(1, len(call.counted) + 1)
-        if number not in told
+        if number not in reported
     ]
 
 
@@ -220,7 +206,7 @@ def load_turn(
     why: str | None = None,
     node: str = "",
 ) -> LoadTurn:
-    """Turn `number` of a call, counted from 1, as it is stored."""
+    """Build turn `number` of a call, counted from 1, as it is stored."""
     return LoadTurn(
         step=step,
         call=call.number,
@@ -249,10 +235,10 @@ class _Share:
         self._node = node
         self._begun_ns = clock.now_ns()
         self._over = asyncio.Event()
-        self._due = 0  # turns that count and have not been told
+        self._due = 0  # turns that count and have not been reported
 
     async def run(self, calls: Sequence[Call], until_s: float) -> None:
-        """Make the calls until every turn that counts has been told, and until then at least."""
+        """Make the calls until every turn that counts is reported, and at least until `until_s`."""
         self._due = sum(sum(call.counted) for call in calls)
         if not self._due:
             self._over.set()
@@ -275,8 +261,8 @@ class _Share:
             group.create_task(self._call(call, at_ns), name=f"turngap-call-{call.number}")
 
     async def _call(self, call: Call, at_ns: int) -> None:
-        """Make one call; every turn of it is told, as played or as missed."""
-        told: list[int] = []
+        """Make one call; report every turn of it, as played or as missed."""
+        reported: list[int] = []
         missed: Missed = "not_reached"
         why = "the call was over before this turn"
         running = False
@@ -291,11 +277,11 @@ class _Share:
                 async with aclosing(self._player.play(call, at_ns, on_open)) as answers:
                     async for answered in answers:
                         number = answered.turn.turn
-                        told.append(number)
+                        reported.append(number)
                         turn = load_turn(self._step, call, number, answered, node=self._node)
                         if turn.counted and answered.late is not None:
                             self._tell(answered.late)
-                        self._tell_turn(turn)
+                        self._report(turn)
         except MissedCallError as e:
             missed, why = e.missed, e.why
         except TimeoutError:
@@ -303,14 +289,14 @@ class _Share:
         finally:
             if running:
                 self._mark(call, running=False)
-        for turn in missed_turns(self._step, call, told, missed, why, node=self._node):
-            self._tell_turn(turn)
+        for turn in missed_turns(self._step, call, reported, missed, why, node=self._node):
+            self._report(turn)
 
     def _mark(self, call: Call, *, running: bool) -> None:
         at_s = (self._clock.now_ns() - self._begun_ns) / NS_PER_S
         self._tell(CallMark(call.number, at_s, running))
 
-    def _tell_turn(self, turn: LoadTurn) -> None:
+    def _report(self, turn: LoadTurn) -> None:
         self._tell(turn)
         self._due -= turn.counted
         if not self._due:
@@ -318,7 +304,7 @@ class _Share:
 
 
 class _OverError(Exception):
-    """Every turn that counts has been told."""
+    """The end of a share: every turn that counts has been reported."""
 
 
 # Clocks are not compared: a load test shows no stages, and the pings of many calls that begin
@@ -357,28 +343,22 @@ class Share:
 
 
 def play_share(share: Share, tell: Tell) -> None:
-    """Play a share and tell what `turngap.load.calls` tells: a `turngap.workers.pool.Work`.
+    """Play a share and report `News`: a `turngap.workers.Work`.
 
     Raises:
         AgentError: this machine lacks what a call takes.
     """
     remember_secrets(share.variables)
     os.environ.update(share.variables)
-    open_more_files()
+    # Each call is an open file, and a process often may have no more than 1024.
+    with suppress(OSError, ValueError):  # some systems refuse their own limit
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with undisturbed():
         asyncio.run(_play(share, tell))
 
 
-def open_more_files() -> None:
-    """Let this process open as many files as it may: each call is one, and often it may 1024."""
-    with suppress(OSError, ValueError):  # some systems refuse what they say
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
 async def _play(share: Share, tell: Tell) -> None:
-    from turngap.workers import here
-
     clock = MonotonicClock(precise=True)
     player = LinePlayer(
         share.scenarios,
@@ -390,18 +370,17 @@ async def _play(share: Share, tell: Tell) -> None:
         greeted_s=share.greeted_s,
     )
 
-    def told(said: Any) -> None:
-        tell(said)
-        # Nothing else collects what a turn leaves: see `undisturbed`.
-        gc.collect(0)
+    def tell_and_collect(news: News) -> None:
+        tell(news)
+        gc.collect(0)  # nothing else collects what a turn leaves: see `undisturbed`
 
     await play_calls(
-        share.step, share.calls, player, clock, told, until_s=share.until_s, node=here()
+        share.step, share.calls, player, clock, tell_and_collect, until_s=share.until_s, node=here()
     )
 
 
 class LinePlayer:
-    """Plays each call over a line of its own: a `turngap.load.calls.Player`.
+    """Plays each call over a line of its own: a `Player`.
 
     Args:
         opens: opens a line to the agent for a call.
@@ -445,9 +424,11 @@ class LinePlayer:
             line = await self._opened(stack, call, dialled_ns)
             on_open()
             begins_ns, last = dialled_ns + round(SETUP_S * NS_PER_S), 0
+            if (key := (call.shape.scenario, line.rate)) not in self._cues:
+                self._cues[key] = cues_of(scenario, self._budget_ms, rate=line.rate)
             conversation = Conversation(
                 line,
-                self._cues_at(scenario, line.rate),
+                self._cues[key],
                 self._clock,
                 offset=NOT_COMPARED,
                 patience=self._patience,
@@ -456,8 +437,13 @@ class LinePlayer:
             )
             async with aclosing(conversation.play()) as turns:
                 async for played in turns:
-                    last = played.turn.turn
-                    waited_ns = self._waited_ns(conversation, played, begins_ns)
+                    last, waited_ns = played.turn.turn, 0
+                    # The line was not open, or its greeting lasted longer than in a call alone.
+                    if last == 1:
+                        waited_ns = conversation.waited_ns
+                        if self._patience.greeting_ms:
+                            greeted_ns = begins_ns + self._greeted_ns
+                            waited_ns = max(waited_ns, conversation.ready_ns - greeted_ns)
                     yield self._answered(scenario, conversation, played, waited_ns)
         failure, planned = conversation.failure, len(scenario.scenario.turns)
         if failure is not None and not (failure.kind == HUNG_UP and last == planned):
@@ -473,24 +459,6 @@ class LinePlayer:
             waited_s = (self._clock.now_ns() - dialled_ns) / NS_PER_S
             late = e.kind in (NOT_OPEN, NOT_READY, UNREADY) or waited_s >= OPEN_TIMEOUT_S
             raise MissedCallError("late_start" if late else "refused", e.message) from e
-
-    def _waited_ns(self, conversation: Conversation, played: PlayedTurn, begins_ns: int) -> int:
-        """Return how much later than intended the person of a call's first turn began.
-
-        Either the line was not open, or its greeting lasted longer than in a call on its own.
-        """
-        if played.turn.turn > 1:
-            return 0
-        greeting_ns = 0
-        if self._patience.greeting_ms:
-            greeting_ns = conversation.ready_ns - (begins_ns + self._greeted_ns)
-        return max(conversation.waited_ns, greeting_ns)
-
-    def _cues_at(self, scenario: LoadedScenario, rate: int) -> list[TurnCue]:
-        key = (scenario.scenario.name, rate)
-        if key not in self._cues:
-            self._cues[key] = cues_of(scenario, self._budget_ms, rate=rate)
-        return self._cues[key]
 
     def _answered(
         self,
@@ -511,13 +479,12 @@ class LinePlayer:
             budget_ms=self._budget_ms,
             starved_ms=self._starved_ms,
         )
-        # No audio is stored, and no events: a long test has too many of both.
-        bare = turn.model_copy(update={"audio": None, "events": ()})
         return Answered(
-            bare,
+            # No audio is stored, and no events: a long test has too many of both.
+            turn.model_copy(update={"audio": None, "events": ()}),
             ns_to_ms(waited_ns),
             longest_hole_ms(conversation.heard, played.turn.onset_ns, played.window[1]),
-            CallerLate(counted_ns(played.late_ns)),
+            Lateness.of(played.late_ns),
         )
 
 

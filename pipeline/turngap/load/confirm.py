@@ -20,7 +20,7 @@ LOOKS = ((0, 0.4), (4, 0.25), (14, 0.35))
 # One or two sessions bring so few turns that three looks would take half an hour.
 FEW_LOOKS = ((0, 0.8), (2, 0.2))
 # Where no turn misses, nothing shows what misses would have in common: turns that come within one
-# stall would be late together. So they tell no more than one turn in so many seconds.
+# stall would be late together. So they tell no more than one turn in this many seconds.
 STALL_S = 2.0
 # A level that passes its last look with less than this chance, by the misses so far (Jeffreys'
 # prior), waits until a lower one is certified: minutes for so little come after what is likely.
@@ -29,7 +29,7 @@ LEAST_CHANCE = 0.2
 ALL_BUT_NONE = 0.01
 # In the middle of a step, so few misses may be a single stall.
 FEW_MISSES = 5
-# Turns may be so linked that they never tell enough: so many times the last look's end it.
+# Turns may be so linked that they never tell enough: this many times the last look's end it.
 MOST_TIMES = 3
 # At least this part of what has been played is asked for at a time, as each step has a warm-up.
 LEAST_PART = 0.1
@@ -92,7 +92,7 @@ NOTHING = Evidence(0, 0, 0.0, 0.0)
 
 
 def lower_bound(share: float, n: float, mistake: float) -> float:
-    """Clopper and Pearson's lower bound of a share of `n`, which need not be a whole number."""
+    """Return the Clopper-Pearson lower bound of a share of `n`, which may be no whole number."""
     hits = share * n
     return beta_quantile(mistake, hits, n - hits + 1) if hits > 0 and mistake > 0 else 0.0
 
@@ -124,7 +124,7 @@ class Confirmation:
     Attributes:
         least_s: it lasts for so long at least, all steps together: as long as the first look would
             without a miss, whatever missed.
-        patient: whether it goes on however unlikely it is to pass.
+        patient: whether it continues however unlikely it is to pass.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Confirmation:
 
     @property
     def needed_s(self) -> float:
-        """For how many more seconds it lasts at least."""
+        """Return how many more seconds it lasts at least."""
         return max(0.0, self.least_s - self.seen.seconds)
 
     def observe(self, evidence: Evidence) -> None:

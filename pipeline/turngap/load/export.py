@@ -66,13 +66,13 @@ gap_p95_ms number?: The p95 of the latency in ms, in which a missed turn is slow
  with too few turns.
 yield_ms number?: The median time to the agent's silence where the person interrupted, in ms.
 holes number?: The share of replies with a hole in their audio of 20 ms or more.
-at_once_mean number: Calls at the same time, in the mean.
+at_once_mean number: Calls at the same time, on average.
 at_once_most integer: The same, at most.
 calls_refused integer: Calls that the agent refused, or that could not be opened.
 calls_late_started integer: Calls whose person had to wait for the line, or for a late greeting.
 calls_dropped integer: Calls that broke off.
 caller_late_ms number?: The p99 of how late turngap's own packets were, in ms.
-void text?: Why the step says nothing of the agent.
+void text?: Why the step does not measure the agent.
 turns_answered integer: Turns with the outcome `answered`.
 turns_late integer: Turns with the outcome `late`.
 turns_no_reply integer: Turns with the outcome `no_reply`.
@@ -213,7 +213,7 @@ def _percentiles(found: Mapping[str, Percentile]) -> dict[str, Any]:
 
 
 def read_load_turns(folder: Path) -> Iterator[LoadTurn]:
-    """Each stored turn; a last line that was cut off in mid-write is left out.
+    """Yield each stored turn; a last line that was cut off in mid-write is left out.
 
     Raises:
         InputError: the file cannot be read, or is damaged (with the line).
@@ -222,7 +222,7 @@ def read_load_turns(folder: Path) -> Iterator[LoadTurn]:
 
 
 def turns_table(record: LoadRecord, folder: Path) -> Table:
-    """Each turn that was planned as a row, played or not.
+    """Return a row for each planned turn, played or not.
 
     Raises:
         InputError: the file cannot be read, or is damaged (with the line).

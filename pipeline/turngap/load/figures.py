@@ -1,4 +1,4 @@
-"""The turns of a step in figures: made from raw turns alone, whoever played them."""
+"""The figures of steps, made of raw turns, and of several steps: the knee, and what is sure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,14 +11,15 @@ import numpy as np
 from turngap.caller.ear import JITTER_MS
 from turngap.core.clusters import SPELL_S, Clusters
 from turngap.core.stats import n_needed, percentile, percentile_of, proportion_of
+from turngap.load.calls import CallMark
 from turngap.load.confirm import NOTHING, Evidence
 from turngap.load.record import LoadTurn, StepFigures
-from turngap.load.schedule import Step
+from turngap.load.schedule import Step, Window
 from turngap.load.search import LEAST_SPELLS
 
 # A person who waits for less than this for the line, or the end of a greeting, has not noticed.
 LATE_START_MS = 50.0
-# So many reasons are kept for calls that were refused or broke off.
+# The number of reasons that are kept for calls that were refused or broke off.
 MOST_REASONS = 5
 
 
@@ -38,7 +39,7 @@ def figures_of(
         turns: every turn that counts, played or missed.
         budget_ms: a turn is on time within it.
         target: the share that has to be on time.
-        at_once: calls that ran at the same time, in the mean and at most.
+        at_once: calls that ran at the same time, on average and at most.
         caller_late_ms: p99 of how late the caller sent its packets in these turns.
     """
     hits = [turn.hit(budget_ms) for turn in turns]
@@ -58,12 +59,18 @@ def figures_of(
         effective_n=effective_n,
         holds=hit_rate.reaches(target),
         gap_ms={f"p{q}": percentile_of(latencies, clusters, q / 100) for q in (50, 95)},
-        yield_ms=percentile(_yields_ms(turns), 0.5),
+        yield_ms=percentile(
+            [t.played.yield_ms for t in turns if t.played and t.played.yield_ms is not None], 0.5
+        ),
         holes=_holes(turns),
         outcomes=dict(Counter(outcome for turn in turns if (outcome := turn.outcome) is not None)),
         refused=missed_how["refused"],
-        late_started=len({turn.call for turn in turns if _late_start(turn)}),
-        dropped=len({turn.call for turn in turns if _broke_off(turn)}),
+        late_started=len(
+            {t.call for t in turns if t.waited_ms >= LATE_START_MS or t.missed == "late_start"}
+        ),
+        dropped=len(
+            {t.call for t in turns if (t.played and t.played.lost) or t.missed == "dropped"}
+        ),
         at_once=at_once,
         caller_late_ms=caller_late_ms,
         waited=sum(turn.outcome == "answered" and not turn.hit(budget_ms) for turn in turns),
@@ -117,11 +124,6 @@ def _waited_ms(turn: LoadTurn) -> float:
     return turn.latency_ms if replied and turn.latency_ms is not None else inf
 
 
-def _yields_ms(turns: Sequence[LoadTurn]) -> list[float]:
-    played = [turn.played for turn in turns if turn.played is not None]
-    return [turn.yield_ms for turn in played if turn.yield_ms is not None]
-
-
 def _holes(turns: Sequence[LoadTurn]) -> float | None:
     """Return the share of the replies with a hole; None if there was no reply."""
     holes_ms = [t.hole_ms for t in turns if t.hole_ms is not None and t.played and t.played.replied]
@@ -137,16 +139,51 @@ def _reasons(turns: Sequence[LoadTurn]) -> dict[str, int]:
     return dict(Counter(why.values()).most_common(MOST_REASONS))
 
 
-def _late_start(turn: LoadTurn) -> bool:
-    return turn.waited_ms >= LATE_START_MS or turn.missed == "late_start"
+def at_once(marks: Sequence[CallMark], window: Window) -> tuple[float, int]:
+    """Count the calls at the same time in the measured window: mean and maximum."""
+    running = most = 0
+    area, since_s = 0.0, window.warm_up_s
+    for mark in [*sorted(marks, key=lambda m: m.at_s), CallMark(0, window.end_s, running=False)]:
+        at_s = min(max(mark.at_s, window.warm_up_s), window.end_s)
+        if at_s > since_s:
+            area, most = area + running * (at_s - since_s), max(most, running)
+        since_s = at_s
+        running += 1 if mark.running else -1
+    return area / window.measured_s, most
 
 
-def _broke_off(turn: LoadTurn) -> bool:
-    lost = turn.played is not None and turn.played.lost
-    return lost or turn.missed == "dropped"
+def pooled_at_once(steps: Sequence[StepFigures]) -> tuple[float, int] | None:
+    """Pool over several steps how many calls ran at the same time; None without a step."""
+    whole_s = sum(step.seconds for step in steps)
+    if not whole_s:
+        return None
+    mean = sum(step.at_once[0] * step.seconds for step in steps) / whole_s
+    return mean, max(step.at_once[1] for step in steps)
 
 
-# The gap grows once its p95 is so many times that of the fewest sessions. With the 60 turns of a
+def why_void(turns: Sequence[LoadTurn], starved_ms: float, late_ms: float | None) -> str | None:
+    """Return why the step is void and does not measure the agent; None if it does.
+
+    A single late packet does not: a turn has a hundred of them, and the kernel stamps what comes
+    while the event loop is late. What it does to a gap is to make it read longer, never shorter, so
+    that no turn is on time for it.
+
+    Args:
+        turns: those that count.
+        starved_ms: how late the caller may be.
+        late_ms: p99 of how late it was.
+    """
+    if lost := sorted({turn.why or "" for turn in turns if turn.missed == "worker_lost"}):
+        return f"a caller was lost: {lost[0]}"
+    if late_ms is not None and late_ms > starved_ms:
+        return (
+            f"the caller was late by {late_ms:.1f} ms (p99), over {starved_ms:g} ms: it needs a "
+            "quieter machine, more processes (--callers) or another machine (--on ray)"
+        )
+    return None
+
+
+# The gap grows once its p95 is this many times that of the fewest sessions. With the 60 turns of a
 # short step, p95 of an unchanged agent moves by a third between two takes; half as much again is
 # beyond that.
 KNEE = 1.5
@@ -154,7 +191,7 @@ _SHARE = {"p50": 0.5, "p95": 0.95}
 
 
 def best_steps(steps: Sequence[StepFigures]) -> list[StepFigures]:
-    """Each level's step with the most turns, the fewest sessions first; without void ones."""
+    """Return each level's step with the most turns, by sessions; without void ones."""
     best: dict[int, StepFigures] = {}
     for step in steps:
         if step.sessions is None or step.void is not None or not step.turns:
@@ -164,19 +201,18 @@ def best_steps(steps: Sequence[StepFigures]) -> list[StepFigures]:
     return [best[sessions] for sessions in sorted(best)]
 
 
-def surely_not_held(step: StepFigures) -> bool:
-    """Return whether the step proves a failure: one of a few seconds may be one slow spell."""
-    return step.holds is False and round(step.seconds / SPELL_S) >= LEAST_SPELLS
-
-
 def enough(certified: int | None, steps: Sequence[StepFigures], min_sessions: int) -> bool | None:
     """Return whether this many sessions are certified; False if they surely do not hold."""
     if certified is not None and certified >= min_sessions:
         return True
-    # More sessions do not make an agent faster: who does not hold fewer does not hold these.
-    asked = range((certified or 0) + 1, min_sessions + 1)
-    told = [step for step in steps if step.void is None and step.sessions in asked]
-    return False if any(surely_not_held(step) for step in told) else None
+    # More sessions do not make an agent faster: one that does not hold fewer does not hold these.
+    levels = range((certified or 0) + 1, min_sessions + 1)
+    for step in steps:
+        # A step of a few seconds may be one slow spell.
+        long_enough = round(step.seconds / SPELL_S) >= LEAST_SPELLS
+        if step.void is None and step.sessions in levels and step.holds is False and long_enough:
+            return False
+    return None
 
 
 def knee(steps: Sequence[StepFigures]) -> tuple[StepFigures, StepFigures] | None:

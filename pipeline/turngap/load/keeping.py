@@ -1,4 +1,4 @@
-"""What a load test stores while it happens, and what it tells of how it goes on."""
+"""Stores a load test while it is played, and reports its progress."""
 
 import asyncio
 import threading
@@ -8,18 +8,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal
 
 from turngap import __version__
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError
 from turngap.load.calls import CallMark, News
+from turngap.load.figures import pooled_at_once
 from turngap.load.plan import LoadPlan
 from turngap.load.record import LOAD_FILE, Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.schedule import Step
 from turngap.load.search import Search
-from turngap.load.steps import pooled_at_once
 from turngap.scenario.library import content_hashes
 from turngap.store.documents import MAX_LOAD_BYTES, encode, write_document, writing
 from turngap.store.folders import TURNS_FILE, new_folder, utc_now
@@ -27,9 +27,9 @@ from turngap.store.provenance import git_commit, this_machine
 from turngap.store.writer import Lines
 from turngap.workers import Executor
 
-# How often turns are stored and the progress is told.
+# How often turns are stored and the progress is reported.
 TICK_S = 1.0
-# A disk that refuses turns so many times in a row will not take them later: the test ends.
+# A disk that refuses turns this many times in a row will not take them later: the test ends.
 MOST_REFUSED = 10
 
 
@@ -69,7 +69,7 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """Whom a load test tells how it goes on.
+    """Callbacks that receive a load test's progress.
 
     `on_now` is called about once a second, `on_folder` once, with the folder that it is stored in.
     """
@@ -78,64 +78,14 @@ class LoadProgress:
     on_folder: Callable[[Path], None] = lambda _: None
 
 
-class LoadWriter:
-    """Writes the folder of a load test: `turns.jsonl` as turns come, and `load.json`.
-
-    Every method blocks on the disk; calls from several threads are put in line. Whatever it refuses
-    is an `InputError`; what was written before is kept.
-
-    Attributes:
-        path: the folder.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with writing(path, "load.unwritable"):
-            self._turns = Lines(path / TURNS_FILE)
-
-    @classmethod
-    def create(cls, out: Path | None, name: str, started_utc: str) -> Self:
-        """Make a new folder in `out` (default `./runs`), never an existing one.
-
-        Raises:
-            InputError: `out` cannot be written to.
-        """
-        return cls(new_folder(out, f"{name}-load", datetime.fromisoformat(started_utc)))
-
-    def append(self, turns: Sequence[LoadTurn]) -> None:
-        """Add turns that are over; they are on the disk (fsync) when this returns.
-
-        Raises:
-            InputError: they cannot be written, and none of them is stored.
-        """
-        if not turns:
-            return
-        lines = b"".join(map(encode, turns))
-        if self._turns.size + len(lines) > MAX_LOAD_BYTES:
-            raise InputError(
-                "load.too_large",
-                f"{self.path}: with more turns {TURNS_FILE} could not be read any more",
-                hint="measure for a shorter time (--duration)",
-            )
-        self._turns.append(lines, "load.unwritable")
-
-    def write(self, record: LoadRecord) -> None:
-        """Write what is known by now in place of what was.
-
-        Raises:
-            InputError: it cannot be written; the record before it is kept.
-        """
-        write_document(self.path / LOAD_FILE, record)
-
-    def close(self) -> None:
-        """Close the files, once turns that are being added are on the disk."""
-        self._turns.close()
-
-
 class Keeper:
-    """Stores a load test in its folder, and tells how it goes on. `finish` closes it.
+    """Stores a load test in a new folder, and reports its progress; `finish` closes the folder.
+
+    The folder has `turns.jsonl`, to which turns are added as they come, and `load.json`. Whatever
+    the disk refuses is an `InputError`; what was written before is kept.
 
     Attributes:
+        folder: in the plan's `out` (default `./runs`), never an existing one.
         search: the search of the test, if it is one: its certificate is stored.
 
     Raises (when made):
@@ -148,9 +98,11 @@ class Keeper:
         self._clock = MonotonicClock()
         self._begun_ns = self._clock.now_ns()
         self._record = _opening_record(plan, executor)
-        name = plan.agent.choice.name
-        self._writer = LoadWriter.create(plan.out, name, self._record.started_utc)
-        self._writer.write(self._record)
+        started = datetime.fromisoformat(self._record.started_utc)
+        self.folder = new_folder(plan.out, f"{plan.agent.choice.name}-load", started)
+        with writing(self.folder, "load.unwritable"):
+            self._turns = Lines(self.folder / TURNS_FILE)
+        self._write_record()
         self._unwritten = deque[LoadTurn]()  # filled here, emptied by the thread that writes
         self._flushing = threading.Lock()
         self._now = Now(0, "start", None, False, 0, 0, 0, 0, 0.0, plan.probable_s)
@@ -159,17 +111,13 @@ class Keeper:
         self._left_s = plan.probable_s  # after the present step
         self.search: Search | None = None
 
-    @property
-    def folder(self) -> Path:
-        return self._writer.path
-
     def phase(self, phase: Phase) -> None:
-        """Tell what is being done, beside steps."""
+        """Report what is done outside of steps."""
         self._now = replace(self._now, phase=phase)
-        self._tell()
+        self._report()
 
     def begin(self, step: Step, left_s: float, *, confirms: bool) -> None:
-        """Begin a step, after which the test takes about so long."""
+        """Begin a step, after which the test takes about `left_s` more."""
         self._step, self._step_ns, self._left_s = step, self._clock.now_ns(), left_s
         self._now = replace(
             self._now,
@@ -183,21 +131,19 @@ class Keeper:
         )
 
     def certified(self, sessions: int | None) -> None:
-        """Tell what a search has certified so far."""
+        """Report what a search has certified so far."""
         self._now = replace(self._now, certified=sessions)
 
-    def take(self, said: News) -> None:
-        """Take what a caller tells: turns are stored with the next tick."""
+    def take(self, news: News) -> None:
+        """Take a caller's report: turns are stored with the next tick."""
         now = self._now
-        if isinstance(said, CallMark):
-            self._now = replace(now, running=now.running + (1 if said.running else -1))
-            return
-        if not isinstance(said, LoadTurn):
-            return
-        self._unwritten.append(said)
-        if said.counted:
-            hits = now.hits + said.hit(self._plan.pass_ms)
-            self._now = replace(now, turns=now.turns + 1, hits=hits)
+        if isinstance(news, CallMark):
+            self._now = replace(now, running=now.running + (1 if news.running else -1))
+        elif isinstance(news, LoadTurn):
+            self._unwritten.append(news)
+            if news.counted:
+                hits = now.hits + news.hit(self._plan.pass_ms)
+                self._now = replace(now, turns=now.turns + 1, hits=hits)
 
     async def end(self, figures: StepFigures) -> None:
         """Store a step that is over.
@@ -209,21 +155,28 @@ class Keeper:
         await self._flushed()
         self.note(steps=(*self._record.steps, figures))
 
-    def note(self, **known: object) -> None:
-        """Store what is known by now."""
-        self._record = self._record.model_copy(update=known)
-        self._writer.write(self._record)
+    def note(self, **fields: object) -> None:
+        """Store fields of the record.
 
-    def note_agent(self, **known: object) -> None:
-        """Store what is known of the agent by now."""
-        self.note(agent={**self._record.agent, **known})
+        Raises:
+            InputError: it cannot be written; the record before it is kept.
+        """
+        self._record = self._record.model_copy(update=fields)
+        self._write_record()
+
+    def note_agent(self, **about: object) -> None:
+        """Store what else was learnt about the agent."""
+        self.note(agent={**self._record.agent, **about})
+
+    def _write_record(self) -> None:
+        write_document(self.folder / LOAD_FILE, self._record)
 
     @asynccontextmanager
     async def ticking(self) -> AsyncIterator[None]:
-        """Store turns and tell how it goes on, now and then, while this lasts.
+        """Store turns and report the progress, every `TICK_S`, inside this block.
 
         Raises:
-            InputError: the disk refuses the turns again and again; what goes on is cancelled.
+            InputError: the disk refuses the turns again and again; the block is cancelled.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -238,7 +191,7 @@ class Keeper:
     async def _tick(self) -> None:
         refused = 0
         while True:
-            self._tell()
+            self._report()
             try:
                 await self._flushed()
                 refused = 0
@@ -248,7 +201,7 @@ class Keeper:
                     raise
             await self._clock.sleep_until_ns(self._clock.now_ns() + round(TICK_S * NS_PER_S))
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         done_s = (self._clock.now_ns() - self._begun_ns) / NS_PER_S
         phase, left_s = self._now.phase, max(0.0, self._plan.probable_s - done_s)
         if self._step is not None:
@@ -260,7 +213,7 @@ class Keeper:
         self._progress.on_now(replace(self._now, phase=phase, done_s=done_s, left_s=left_s))
 
     async def _flushed(self) -> None:
-        """Write the turns that have come; whoever cancels this waits until that is done.
+        """Write the turns that have come; cancelling it waits until that is done.
 
         Raises:
             InputError: as `_flush`.
@@ -281,10 +234,26 @@ class Keeper:
         with self._flushing:
             turns = [self._unwritten.popleft() for _ in range(len(self._unwritten))]
             try:
-                self._writer.append(turns)
+                self.append(turns)
             except InputError:
                 self._unwritten.extendleft(reversed(turns))
                 raise
+
+    def append(self, turns: Sequence[LoadTurn]) -> None:
+        """Add turns; they are on the disk (fsync) when this returns.
+
+        Raises:
+            InputError: they cannot be written, and none of them is stored.
+        """
+        lines = b"".join(map(encode, turns))
+        if self._turns.size + len(lines) > MAX_LOAD_BYTES:
+            raise InputError(
+                "load.too_large",
+                f"{self.folder}: with more turns {TURNS_FILE} could not be read any more",
+                hint="measure for a shorter time (--duration)",
+            )
+        if lines:
+            self._turns.append(lines, "load.unwritable")
 
     def finish(self, failure: str | None = None) -> LoadRecord:
         """Store how it ended, and close the folder.
@@ -296,35 +265,32 @@ class Keeper:
         if self.search is not None:
             if failure:
                 self.search.stop(failure)
-            capacity = self._certificate(self.search)
+            capacity = self._certificate(self.search.certificate())
         ended = failure or self._void(capacity) or (capacity.why if capacity is not None else None)
-        self._record = self._record.model_copy(
-            update={
-                "finished_utc": None if failure else utc_now(self._record.started_utc),
-                "capacity": capacity,
-                "ended": ended or "",
-                "failure": failure,
-            }
-        )
+        update = {
+            "finished_utc": None if failure else utc_now(self._record.started_utc),
+            "capacity": capacity,
+            "ended": ended or "",
+            "failure": failure,
+        }
+        self._record = self._record.model_copy(update=update)
         try:
             self._flush()
         finally:
-            self._writer.write(self._record)
-            self._writer.close()
+            self._write_record()
+            self._turns.close()
         return self._record
 
     def _void(self, capacity: Certificate | None) -> str | None:
         """Return why a void step ended the test; None if it ended well."""
         steps = self._record.steps
         if capacity is not None and capacity.sessions is not None:
-            told = {step.sessions for step in steps if not step.void}
-            unknown = {capacity.not_held} - told
+            unknown = {capacity.not_held} - {step.sessions for step in steps if not step.void}
             steps = [step for step in steps if step is steps[-1] or step.sessions in unknown]
         return next((step.void for step in steps if step.void), None)
 
-    def _certificate(self, search: Search) -> Certificate:
-        """Return the certificate, with how many calls at once it was measured with."""
-        found = search.certificate()
+    def _certificate(self, found: Certificate) -> Certificate:
+        """Add the calls at once of its steps to a certificate."""
         steps = [
             step
             for step in self._record.steps
@@ -334,6 +300,15 @@ class Keeper:
 
 
 def _opening_record(plan: LoadPlan, executor: Executor) -> LoadRecord:
+    settings = {
+        "levels": list(plan.levels) or None,
+        "calls_per_s": plan.per_s,
+        "duration_s": plan.duration_s,
+        "min_sessions": plan.min_sessions,
+        "max_minutes": plan.max_minutes,
+        "callers": plan.callers,
+        **(plan.settings or {}),
+    }
     return LoadRecord(
         turngap_version=__version__,
         commit=git_commit(),
@@ -357,19 +332,5 @@ def _opening_record(plan: LoadPlan, executor: Executor) -> LoadRecord:
         capacity=None,
         caller_late_limit_ms=plan.starved_ms,
         label=plan.label,
-        settings=_asked(plan),
+        settings={name: value for name, value in settings.items() if value is not None},
     )
-
-
-def _asked(plan: LoadPlan) -> dict[str, Any]:
-    """Return the plan's settings that the record does not have already."""
-    asked = {
-        "levels": list(plan.levels) or None,
-        "calls_per_s": plan.per_s,
-        "duration_s": plan.duration_s,
-        "min_sessions": plan.min_sessions,
-        "max_minutes": plan.max_minutes,
-        "callers": plan.callers,
-        **(plan.settings or {}),
-    }
-    return {name: value for name, value in asked.items() if value is not None}

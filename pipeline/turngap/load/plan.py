@@ -36,7 +36,7 @@ from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import LoadedScenario, chosen
 from turngap.workers import On, require_executor
 
-# The search goes no higher, unless somebody asks.
+# The search goes no higher by default.
 SESSIONS = 32
 MOST_PER_S = 1000.0
 LEAST_PER_S = 1 / 3600
@@ -45,7 +45,7 @@ Mode = Literal["search", "held", "ramp", "rate"]
 
 
 def ramp(lowest: int, highest: int) -> tuple[int, ...]:
-    """Levels from the lowest to the highest, each half as much again or a third more: 4, 6, 8."""
+    """List levels, each half as much again or a third more: 4, 6, 8."""
     between = {n for k in range(MOST_SESSIONS.bit_length()) for n in (2**k, 3 * 2**k // 2)}
     return (lowest, *sorted(n for n in between if lowest < n < highest), highest)
 
@@ -101,13 +101,13 @@ def arriving(
     """Return how calls arrive, as the plan's attributes.
 
     Raises:
-        InputError: one of these cannot be used, or two of them say when calls are made.
+        InputError: one of these cannot be used, or two of them exclude each other.
     """
     if sessions is not None and rate is not None:
         raise InputError(
             "load.arrivals",
-            "--sessions and --rate each say when calls are made: give one of them, or none to "
-            "search for the most sessions that the agent holds",
+            "--sessions and --rate cannot be combined",
+            hint="give one of them, or neither to search for the most sessions",
         )
     if arrivals is not None and (rate is None or arrivals not in ("poisson", "constant")):
         raise InputError(
@@ -149,7 +149,7 @@ def require_sense(duration_s: float | None, asked: Mapping[str, Any]) -> None:
     if least is not None and asked["mode"] != "search":
         raise InputError(
             "load.sessions",
-            "--min-sessions asks whether so many are certified, which only a search does",
+            "--min-sessions needs a search",
             hint=f"search up to that level: --min-sessions {least} --max-sessions {least}",
         )
     if least is not None and least > max(asked["levels"]):
@@ -163,9 +163,9 @@ def require_sense(duration_s: float | None, asked: Mapping[str, Any]) -> None:
 
 # Between two steps: the agent ends its sessions.
 SETTLE_S = 2.0
-# Calls arrive at a rate for so long, where nobody says for how long.
+# Calls arrive at a rate for this long by default.
 RATE_S = 120.0
-# A level is held for so long at least: a slow spell of the machine hits all sessions at once.
+# A level is held at least this long: a slow spell of the machine hits all sessions at once.
 SHORTEST_HELD_S = 30.0
 # Making the schedule of more calls beforehand would take seconds.
 MANY_CALLS = 5000
@@ -186,8 +186,7 @@ REHEARSED_S = 45.0
 class Waits:
     """The times from each person's end until the next recording, or the call's end.
 
-    It is measured in calls alone, before any schedule is made: nothing that happens under load
-    changes it.
+    They are measured in calls alone, before any schedule is made: load does not change them.
 
     Attributes:
         measured_s: of each turn of the scenarios that were rehearsed.
@@ -200,7 +199,7 @@ class Waits:
     pace: float = 1.0
 
     def of(self, scenario: LoadedScenario) -> list[float]:
-        """Seconds, of each turn."""
+        """Return the wait of each turn in seconds."""
         if measured := self.measured_s.get(scenario.scenario.name):
             return list(measured)
         expected = [wait_ms / 1000 for _, wait_ms in expected_turns_ms(scenario)]
@@ -230,22 +229,6 @@ def rehearsed(shapes: Sequence[Shape]) -> int:
     return max(1, sum(at_s <= REHEARSED_S for at_s in over_s))
 
 
-def turns_to_tell(target: float) -> int:
-    """Return how many turns without a miss prove that a level holds."""
-    return n_without_a_miss(target)
-
-
-def warm_up_of(shapes: Sequence[Shape], mode: Mode) -> float:
-    """Return the default warm-up, the part of a step's beginning that is left out.
-
-    Calls that arrive at a rate reach their final number once the first of them have ended.
-    """
-    if mode == "rate":
-        return max(shape.length_s for shape in shapes)
-    least_s = WARM_UP_TURNS * turn_s(shapes)
-    return min(max(least_s, SHORTEST_WARM_UP_S), LONGEST_DEFAULT_WARM_UP_S)
-
-
 @dataclass(frozen=True, kw_only=True)
 class LoadPlan(PlayPlan):
     """A plan of what is played against which agent, and how it is shared among callers.
@@ -258,7 +241,7 @@ class LoadPlan(PlayPlan):
         duration_s: of each measured window; None: as long as its turns take.
         target: the share of turns that has to be on time.
         min_sessions: what CI asks for: it changes nothing but the search's first guess.
-        max_minutes: a search that has certified a level begins no further step after so long.
+        max_minutes: after these, a search that has certified a level begins no further step.
         callers: how many processes call; None: as many as it takes.
         on: where they run.
         schedule_seed: the schedule follows from it.
@@ -326,11 +309,15 @@ class LoadPlan(PlayPlan):
         require_ranges("load", **numbers)
         require_sense(duration_s, asked)
         folder, loaded = chosen(choice.agent, names, tag, library)
-        # The schedule's seed is not the business of somebody's server.
+        # A foreign server does not get the schedule's seed.
         agent = resolve(replace(choice, seed=None) if choice.is_url else choice, folder)
         shapes = [shape_of(scenario) for scenario in loaded]
-        if warm_up_s is None:
-            warm_up_s = warm_up_of(shapes, asked["mode"])
+        if warm_up_s is None and asked["mode"] == "rate":
+            # Calls reach their final number once the first of them have ended.
+            warm_up_s = max(shape.length_s for shape in shapes)
+        elif warm_up_s is None:
+            least_s = WARM_UP_TURNS * turn_s(shapes)
+            warm_up_s = min(max(least_s, SHORTEST_WARM_UP_S), LONGEST_DEFAULT_WARM_UP_S)
         plan = cls(
             scenarios=loaded,
             agent=agent,
@@ -341,7 +328,8 @@ class LoadPlan(PlayPlan):
             ray_address=ray_address,
             **asked,
         )
-        require_room(plan)
+        if (calls := plan.most_calls) > MOST_CALLS:
+            raise too_many(calls)
         require_turns(plan)
         return plan
 
@@ -382,28 +370,40 @@ class LoadPlan(PlayPlan):
         return ceil(calls_expected(self.shapes, self.rate_per_s))
 
     @property
+    def most_calls(self) -> float:
+        """Estimate how many calls one step has at most."""
+        outside_s = self.warm_up_s + COOL_DOWN_S
+        if self.mode != "rate":
+            lines = max(self.levels)
+            calls_s = sum(shape.length_s for shape in self.shapes) / len(self.shapes)
+            return lines * (1 + (self.level_s(lines) + outside_s) / calls_s)
+        calls = self.rate_per_s * (self.rate_s + outside_s)
+        # Chance exceeds the mean by this much once in ten million schedules.
+        return calls + 1 + (5.2 * sqrt(calls) if self.arrivals == "poisson" else 0.0)
+
+    @property
     def rate_per_s(self) -> float:
-        """Calls a second, in the mean; 0 without a rate."""
+        """Return the calls a second, on average; 0 without a rate."""
         return self.per_s or 0.0
 
     @property
     def between_s(self) -> float:
-        """About how long a step takes beyond its measured window."""
+        """Estimate how long a step takes beyond its measured window."""
         return self.warm_up_s + LAST_REPLY_S + SETTLE_S
 
     @property
     def before_s(self) -> float:
-        """About how long it takes until the first step begins."""
+        """Estimate how long it takes until the first step begins."""
         rehearsed_s = sum(shape.length_s for shape in self.shapes[: rehearsed(self.shapes)])
         return START_S + calibration_s(self.calibration_turns) + rehearsed_s
 
     def level_turns(self, sessions: int) -> int:
         """Return the default number of turns that count at a held level."""
         spells = ceil(SHORTEST_HELD_S * sessions / turn_s(self.shapes))
-        return max(turns_to_tell(self.target), spells)
+        return max(n_without_a_miss(self.target), spells)
 
     def level_s(self, sessions: int) -> float:
-        """About how long the measured window of a level is."""
+        """Estimate the length of the measured window of a level."""
         if self.duration_s is not None:
             return self.duration_s
         return self.level_turns(sessions) * turn_s(self.shapes) / sessions
@@ -415,19 +415,16 @@ class LoadPlan(PlayPlan):
 
     @property
     def probable_s(self) -> float:
-        """About how long all of it takes."""
-        return self.before_s + sum(self._steps_s) / 2
+        """Estimate how long the whole test takes."""
+        return self.before_s + self._steps_s
 
     @cached_property
-    def _steps_s(self) -> tuple[float, float]:
-        """Return how long all steps take, at least and at most."""
+    def _steps_s(self) -> float:
         if self.mode == "search":
-            return to_come(self.search()).seconds
+            return sum(to_come(self.search()).seconds) / 2
         if self.mode == "rate":
-            whole_s = self.between_s + self.rate_s
-        else:
-            whole_s = sum(self.between_s + self.level_s(level) for level in self.levels)
-        return whole_s, whole_s
+            return self.between_s + self.rate_s
+        return sum(self.between_s + self.level_s(level) for level in self.levels)
 
     def search(self) -> Search:
         """Begin the search for the most sessions."""
@@ -441,7 +438,7 @@ class LoadPlan(PlayPlan):
         )
 
     def level_step(self, number: int, sessions: int, turns: int | None = None) -> Step:
-        """Step `number`, counted from 1, that holds a level for so many turns that count.
+        """Schedule step `number`, counted from 1, that holds a level until `turns` have counted.
 
         Without `turns` it is held for as long as the plan says.
         """
@@ -461,12 +458,10 @@ class LoadPlan(PlayPlan):
         return Step(number, sessions, window, calls)
 
     def rate_step(self, number: int) -> Step:
-        """Step `number`, in which calls arrive at the plan's rate."""
+        """Schedule step `number`, in which calls arrive at the plan's rate."""
         window, seed = Window(self.warm_up_s, self.rate_s, COOL_DOWN_S), self._seed(number)
-        if self.arrivals == "constant":
-            calls = constant(self.shapes, self.rate_per_s, window, seed)
-        else:
-            calls = poisson(self.shapes, self.rate_per_s, window, seed)
+        arriving_at = constant if self.arrivals == "constant" else poisson
+        calls = arriving_at(self.shapes, self.rate_per_s, window, seed)
         return Step(number, None, window, calls)
 
     def _seed(self, number: int) -> int:
@@ -474,51 +469,25 @@ class LoadPlan(PlayPlan):
         return self.schedule_seed * 1_000_003 + number
 
 
-def require_room(plan: LoadPlan) -> None:
-    """Refuse what has more calls than anybody means.
-
-    Raises:
-        InputError: it has.
-    """
-    if (calls := _most_calls(plan)) > MOST_CALLS:
-        raise too_many(calls)
-
-
 def require_turns(plan: LoadPlan) -> None:
-    """Refuse what has a step in which no turn counts.
+    """Refuse a plan with a step in which no turn counts.
 
-    A level has some, unless it is held too briefly; so have thousands of calls.
+    A level has some, unless it is held too briefly; thousands of calls have some, too.
 
     Raises:
-        InputError: it has, of the kind `load.nothing_counts`.
+        InputError: it has such a step, of the kind `load.nothing_counts`.
     """
-    if _most_calls(plan) > MANY_CALLS:
+    if plan.most_calls > MANY_CALLS:
         return
-    if plan.mode == "rate":
-        steps = (plan.rate_step(1) for _ in range(1))
-    elif plan.duration_s is not None:
-        steps = (plan.level_step(number, level) for number, level in enumerate(plan.levels, 1))
-    else:
-        return
-    for step in steps:
+    levels = () if plan.duration_s is None else enumerate(plan.levels, 1)
+    rate = [plan.rate_step(1)] if plan.mode == "rate" else []
+    for step in (*rate, *(plan.level_step(number, level) for number, level in levels)):
         if not step.turns:
             window = step.window
             raise InputError(
                 "load.nothing_counts",
-                f"nobody ends a turn in the {window.measured_s:.3g} s that are measured after the "
+                f"no turn ends in the {window.measured_s:.3g} s that are measured after the "
                 f"warm-up of {window.warm_up_s:.3g} s: there would be nothing to count",
                 hint="measure for longer (--duration), make more calls, or give a shorter "
                 "--warm-up",
             )
-
-
-def _most_calls(plan: LoadPlan) -> float:
-    """Estimate how many calls one step has at most."""
-    beside_s = plan.warm_up_s + COOL_DOWN_S
-    if plan.mode != "rate":
-        lines = max(plan.levels)
-        calls_s = sum(shape.length_s for shape in plan.shapes) / len(plan.shapes)
-        return lines * (1 + (plan.level_s(lines) + beside_s) / calls_s)
-    calls = plan.rate_per_s * (plan.rate_s + beside_s)
-    # By chance there are more than in the mean, by this much once in ten million schedules.
-    return calls + 1 + (5.2 * sqrt(calls) if plan.arrivals == "poisson" else 0.0)

@@ -4,7 +4,7 @@ The agent is started, or reached, once; the callers are processes that live thro
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,17 +15,26 @@ from turngap.caller.endpoint import Endpoint
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError, TurngapError
+from turngap.core.sizes import several
 from turngap.load.calls import News, Played, PlayStep
 from turngap.load.confirm import Evidence
 from turngap.load.export import read_load_turns
-from turngap.load.figures import cut_short, enough, evidence_of, evidence_so_far, figures_of
+from turngap.load.figures import (
+    at_once,
+    cut_short,
+    enough,
+    evidence_of,
+    evidence_so_far,
+    figures_of,
+    why_void,
+)
 from turngap.load.keeping import Keeper, LoadProgress
 from turngap.load.plan import SETTLE_S, LoadPlan, require_turns
 from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.rehearsal import rehearse
 from turngap.load.schedule import Step
-from turngap.load.search import Search, to_come
-from turngap.load.steps import Callers, TracedSteps, at_once, callers_for, sessions_over, why_void
+from turngap.load.search import to_come
+from turngap.load.steps import Callers, TracedSteps, callers_for, sessions_over
 from turngap.play.rounds import calibrated, identified
 from turngap.play.run import kept
 from turngap.store.provenance import git_commit
@@ -33,15 +42,15 @@ from turngap.workers import Executor, executor
 
 SILENT = LoadProgress()
 
-# Of an agent of ours: when it is slow, the calls of a line overlap, and who is refused for that
-# would not be heard. A real server has its own idea of how many it takes.
+# An agent of ours takes more calls than planned: if it is slow, the calls of a line overlap, and a
+# refusal would hide that. A foreign server has its own limit.
 SEATS_PER_SESSION, SPARE_SEATS = 2, 8
-# How often it is looked whether what is left of a step would change nothing.
+# How often a step is checked for whether its rest would change nothing.
 LOOK_EVERY_S = 1.0
-# A bot that somebody restarts is back by then.
+# A bot that is restarted is back by then.
 GONE_S = 10.0
 GONE = "nothing listened at the agent's URL any more when the step was over"
-# A lost caller voids a step, which then says nothing: a search plays it again, so often at most.
+# A lost caller voids a step: a search plays it again, at most this often.
 MOST_LOST = 2
 
 
@@ -60,7 +69,7 @@ class Loaded:
 
     @property
     def turns(self) -> tuple[LoadTurn, ...]:
-        """Every turn, read from the folder: those of the warm-up, and those missed, too.
+        """Return every turn, read from the folder, with those of the warm-up and missed ones.
 
         Raises:
             InputError: the folder is gone, or damaged.
@@ -69,8 +78,8 @@ class Loaded:
 
     def __repr__(self) -> str:
         if self.capacity is not None:
-            found = self.capacity.sessions
-            what = "nothing certified" if found is None else f"{found} sessions certified"
+            sessions = self.capacity.sessions
+            what = "nothing certified" if sessions is None else f"{sessions} sessions certified"
         else:
             what = f"{len(self.record.steps)} steps"
         return f"<Loaded {str(self.path)!r}: {what}>"
@@ -83,7 +92,7 @@ async def load(
 
     Args:
         plan: what is played.
-        progress: is told how it goes on.
+        progress: gets its progress.
         callers: where the callers run, in place of the plan's.
 
     Raises:
@@ -130,20 +139,20 @@ class _LoadTest:
             endpoint = self._endpoint = await self._serving(stack)
             greeting_ms = await self._rehearsed(endpoint)
             await stack.enter_async_context(self._executor)
-            callers = Callers(
+            play = Callers(
                 self._plan,
                 endpoint,
                 self._executor,
                 greeting_ms,
                 self._take,
                 lambda step: self._traced.headers(step, endpoint),
-            )
+            ).play
             if self._plan.mode == "search":
-                await self._find(callers.play)
+                await self._find(play)
             elif self._plan.mode == "rate":
-                await self._played(self._plan.rate_step(1), callers.play)
+                await self._played(self._plan.rate_step(1), play)
             else:
-                await self._hold(callers.play)
+                await self._hold(play)
 
     async def _serving(self, stack: AsyncExitStack) -> Endpoint:
         """Start the agent, or find out how one that runs is spoken to, and calibrate."""
@@ -159,8 +168,8 @@ class _LoadTest:
         endpoint = await identified(plan.agent, endpoint, plan.telemetry)
         if plan.calibration_turns:
             keeper.phase("calibration")
-            found = await calibrated(endpoint.dialect, plan.calibration_turns, keeper.folder)
-            keeper.note(calibration=found)
+            record = await calibrated(endpoint.dialect, plan.calibration_turns, keeper.folder)
+            keeper.note(calibration=record)
         return endpoint
 
     async def _rehearsed(self, endpoint: Endpoint) -> float:
@@ -185,12 +194,12 @@ class _LoadTest:
     async def _find(self, play: PlayStep) -> None:
         """Search for the most sessions.
 
-        A step whose callers were late says nothing of the agent. Where it was to explore, the
-        search goes on below, with fewer sessions to call; where it was to confirm, it ends.
+        A step whose callers were late does not measure the agent. Where it was to explore, the
+        search continues below, with fewer sessions to call; where it was to confirm, it ends.
         """
         search = self._keeper.search = self._plan.search()
         number = lost = 0
-        steps: list[StepFigures] = []
+        asked, steps = self._plan.min_sessions, list[StepFigures]()
         while (probe := search.next()) is not None:
             number += 1
             figures = await self._played(
@@ -203,8 +212,11 @@ class _LoadTest:
             steps.append(figures)
             if figures.void is None:
                 search.observe(probe, evidence_of(figures))
-                self._keeper.certified(search.certificate().sessions)
-                self._end_if_too_few(search, steps)
+                certified = search.certificate().sessions
+                self._keeper.certified(certified)
+                if asked is not None and enough(certified, steps, asked) is False:
+                    sessions = several(asked, "session")
+                    search.stop(f"{sessions} surely {'does' if asked == 1 else 'do'} not hold")
             elif figures.outcomes.get("worker_lost"):
                 lost += 1
                 if lost > MOST_LOST:
@@ -213,13 +225,6 @@ class _LoadTest:
                 search.stop(figures.void)
             else:  # as if none were on time: this only keeps it from looking higher
                 search.observe(probe, Evidence(figures.turns, 0, figures.turns, figures.seconds))
-
-    def _end_if_too_few(self, search: Search, steps: Sequence[StepFigures]) -> None:
-        """End a search that was asked about so many sessions as surely do not hold."""
-        asked = self._plan.min_sessions
-        if asked is not None and enough(search.certificate().sessions, steps, asked) is False:
-            said = "1 session surely does" if asked == 1 else f"{asked} sessions surely do"
-            search.stop(f"{said} not hold, and so many are asked for")
 
     async def _played(
         self,
@@ -230,39 +235,31 @@ class _LoadTest:
         confirms: bool = False,
         decided: Callable[[Evidence], bool] = lambda _: False,
     ) -> StepFigures:
-        """Play a step, until the evidence has decided what it says, and store its figures.
+        """Play a step, until the evidence has decided it, and store its figures.
 
         Raises:
             AgentError: the agent is gone; what was played of the step is stored as void.
         """
         try:
-            return await self._step(step, play, left_s, confirms, decided)
+            if step.number > 1:
+                await self._settled()
+            self._keeper.begin(step, left_s, confirms=confirms)
+            self._so_far = Played()
+            played = await until_decided(
+                play(step),
+                self._so_far,
+                lambda: decided(evidence_so_far(step, self._so_far.turns, self._plan.pass_ms)),
+            )
+            gone = await self._gone(played)
+            figures = replace(self._figures(step, played, gone and GONE), confirms=confirms)
+            await self._keeper.end(figures)
+            await self._traced.ended(played.turns)
+            if gone is not None:
+                raise gone
+            return figures
         except BaseException as e:
             self._traced.let_go(e)
             raise
-
-    async def _step(
-        self,
-        step: Step,
-        play: PlayStep,
-        left_s: float,
-        confirms: bool,
-        decided: Callable[[Evidence], bool],
-    ) -> StepFigures:
-        if step.number > 1:
-            await self._settled()
-        self._keeper.begin(step, left_s, confirms=confirms)
-        self._so_far = Played()
-        played = await until_decided(
-            play(step),
-            self._so_far,
-            lambda: decided(evidence_so_far(step, self._so_far.turns, self._plan.pass_ms)),
-        )
-        gone = await self._gone(played)
-        figures = await self._ended(step, played, confirms=confirms, gone=gone and GONE)
-        if gone is not None:
-            raise gone
-        return figures
 
     async def _gone(self, played: Played) -> AgentError | None:
         """Return why the agent cannot be reached for `GONE_S`, where calls of a step failed."""
@@ -281,14 +278,11 @@ class _LoadTest:
             await self._clock.sleep_until_ns(self._clock.now_ns() + round(LOOK_EVERY_S * NS_PER_S))
         return None
 
-    def _take(self, said: News) -> None:
-        self._keeper.take(said)
-        self._so_far.take(said)
+    def _take(self, news: News) -> None:
+        self._keeper.take(news)
+        self._so_far.take(news)
 
-    async def _ended(
-        self, step: Step, played: Played, *, confirms: bool, gone: str | None = None
-    ) -> StepFigures:
-        """Store a step's figures."""
+    def _figures(self, step: Step, played: Played, gone: str | None) -> StepFigures:
         plan = self._plan
         counted = [turn for turn in played.turns if turn.counted]
         measured = cut_short(step, counted)
@@ -301,10 +295,7 @@ class _LoadTest:
             caller_late_ms=played.late.p99_ms,
         )
         void = gone or why_void(counted, plan.starved_ms, figures.caller_late_ms)
-        figures = replace(figures, void=void, confirms=confirms)
-        await self._keeper.end(figures)
-        await self._traced.ended(played.turns)
-        return figures
+        return replace(figures, void=void)
 
     async def _settled(self) -> None:
         """Give the agent time to end the sessions of the step before."""

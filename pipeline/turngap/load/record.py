@@ -86,12 +86,12 @@ class StepFigures:
         dropped: calls that broke off.
         waited: turns whose gap was within the budget but for the wait for the line, or a greeting.
         reasons: how many calls were refused, or broke off, for which reason: the most frequent.
-        at_once: calls whose lines were open at the same time, in the mean and at most.
+        at_once: calls whose lines were open at the same time, on average and at most.
         caller_late_ms: p99 of the lateness of the caller's packets; None where nothing was sent.
-        void: why the step says nothing of the agent: the caller was late, or a worker was lost.
+        void: why the step does not measure the agent: the caller was late, or a worker was lost.
         confirms: whether its turns count towards the certificate of a search.
-        not_played: turns that were planned, but the step was ended before they were over: so many
-            had missed that a search needed no more of them.
+        not_played: turns that were planned, but the step was ended before they were over: enough
+            had missed for a search.
     """
 
     sessions: Sessions | None
@@ -132,7 +132,7 @@ class Certificate:
             be certified; levels that were still open when the time was over are not meant.
         caller_late_ms: by how much the caller was late at most (p99) while it confirmed.
         seconds: of the measured windows of the confirming steps; None where nothing is certified.
-        at_once: calls that ran at the same time while it confirmed, in the mean and at most; None:
+        at_once: calls that ran at the same time while it confirmed, on average and at most; None:
             nothing is certified.
     """
 

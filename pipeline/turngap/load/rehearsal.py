@@ -1,4 +1,4 @@
-"""Calls alone, before anything is measured: does an agent answer, and how long are its replies?"""
+"""Plays calls alone, before anything is measured, to see how long the agent's replies are."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -158,7 +158,7 @@ class _Rehearsal:
             raise failure
 
     def _begun(self, conversation: Conversation, begins_ns: int) -> None:
-        # Whoever says how long a greeting may take waits for that in each call.
+        # A given greeting time is waited for in each call.
         if conversation.greeted or self._plan.greeting_ms:
             self._greeted_s.append(max(0.0, (conversation.ready_ns - begins_ns) / NS_PER_S))
         self.greetings.take(greeted=conversation.greeted, cut_in=False)

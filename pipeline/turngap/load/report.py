@@ -1,14 +1,18 @@
-"""What a load test's report says."""
+"""The report of a load test: its tables and drawings. The sentences are those of `load.words`."""
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.text import Text
 
 from turngap.core.untrusted import printable
-from turngap.load import charts, words
+from turngap.load import words
+from turngap.load.figures import best_steps, gap_ms, knee
 from turngap.load.record import LOAD_FILE, LoadRecord
 from turngap.report import levels, terminal
 from turngap.report import words as report_words
+from turngap.report.charts import Chart, Rule
 from turngap.report.run import facts
 from turngap.report.sections import (
     PAGE,
@@ -29,6 +33,9 @@ from turngap.store.documents import read_document
 PAGE_FILE = "report.html"
 SVG_WIDTH = 120
 _VOID = Cell("void", "odd")
+# The labels of the sessions are at least this far apart, in per cent of the width of 300 pixels
+# that a phone has.
+LABEL_ROOM = 9.0
 
 
 def read_load(folder: Path) -> LoadRecord:
@@ -62,7 +69,7 @@ def load_report(record: LoadRecord) -> Report:
     lead = [Line("answer", words.answer(record), "strong")]
     if off := words.off_level_words(record):
         lead.append(Line("warning", off, "unsure"))
-    # Where a verdict stands in the place of the title.
+    # A terminal shows a verdict in the place of the title.
     named = lines(("agent", subject), where=TERMINAL)
     return Report(
         command="load",
@@ -73,7 +80,7 @@ def load_report(record: LoadRecord) -> Report:
         stand_ins=report_words.stand_ins_words(record.stand_ins if record.steps else ()),
         warnings=warnings,
         sections=[
-            Section("Against load", [Drawing(chart) for chart in charts.charts(record)]),
+            Section("Against load", [Drawing(chart) for chart in charts(record)]),
             Section(
                 "Steps",
                 [named, _gaps(record), _calls(record)],
@@ -111,8 +118,8 @@ def _gaps(record: LoadRecord) -> Table:
             f"{step.turns:,}",
             levels.share(step.hit_rate),
             levels.interval(step.hit_rate, unit=False),
-            words.ms(step.gap_ms["p50"]),
-            words.ms(step.gap_ms["p95"]),
+            levels.ms(step.gap_ms["p50"]),
+            levels.ms(step.gap_ms["p95"]),
             "–" if step.caller_late_ms is None else f"{step.caller_late_ms:.1f}",
         ]
         for step in record.steps
@@ -150,13 +157,13 @@ def _calls(record: LoadRecord) -> Table:
             _count(step.dropped),
             _count(step.outcomes.get("cut_in", 0)),
             _count(step.outcomes.get("no_reply", 0)),
-            words.ms(step.yield_ms),
+            levels.ms(step.yield_ms),
             "–" if step.holes is None else levels.tenths(step.holes),
         ]
         for step in record.steps
     ]
     caption = (
-        "Calls at once in the mean (and at most, where there is room); calls that were refused, "
+        "Calls at once on average (and at most, where there is room); calls that were refused, "
         "opened late or dropped; turns that the agent cut into or left without a reply; yield: ms "
         "until it falls silent (p50); holes: replies with one"
     )
@@ -170,12 +177,12 @@ def _count(n: int) -> Cell:
 def _reading(record: LoadRecord) -> Lines:
     return lines(
         ("confidence", words.certificate_words(record)),
-        ("next", words.next_words(record)),
+        ("next level", words.next_words(record)),
         ("knee", words.knee_words(record)),
         ("missed", words.missed_words(record)),
         ("refused", words.refused_words(record)),
         ("stopped", words.ended(record)),
-        *(("unmeasured", why) for why in words.not_measured(record)),
+        *(("unmeasured", each) for each in words.not_measured(record)),
     )
 
 
@@ -207,3 +214,49 @@ def _settings(record: LoadRecord) -> list[Item]:
             ("commit", record.commit or "not in a git checkout"),
         ],
     )
+
+
+def charts(record: LoadRecord) -> tuple[Chart, ...]:
+    """Draw the hit rate and the gap over the sessions, if at least two levels were held."""
+    loads = [
+        levels.DrawnLoad(
+            step.sessions or 1,
+            words.at_load(step),
+            step.holds,
+            step.turns,
+            step.hit_rate,
+            step.gap_ms,
+            {"p50": gap_ms(step, "p50"), "p95": gap_ms(step, "p95")},
+        )
+        for step in best_steps(record.steps)
+    ]
+    if len(loads) < 2:
+        return ()
+    certified = record.capacity.sessions if record.capacity else None
+    # The labels of the certified level and of both ends come before all others.
+    named = [load.calls for load in (loads[-1], loads[0], *loads)]
+    named = [certified, *named] if certified else named
+    drawn = levels.AgainstLoad(
+        loads,
+        "sessions at once",
+        lambda across: across.marks_at(named, LABEL_ROOM),
+        partial(_rules, record, certified),
+        words.not_drawn_words(record),
+    )
+    return drawn.hit_rates(record.target), drawn.gaps(record.budget_ms)
+
+
+def _rules(record: LoadRecord, certified: int | None, across: levels.Across) -> Sequence[Rule]:
+    """Return upright lines at the certified level and the knee; one where they are the same."""
+    bend = None
+    if found := knee(record.steps):
+        before, after = (step.sessions or 1 for step in found)
+        # Between levels that are far apart it is not known where the knee is.
+        bend = before if after <= 2 * before + 1 else None
+    if certified and certified == bend:
+        return [Rule(across.x(certified), f"certified, and knee: {certified:,}", "held")]
+    return [
+        Rule(across.x(at), f"{name}: {at:,}", style)
+        for name, at, style in (("certified", certified, "held"), ("knee", bend, "zero"))
+        if at is not None
+    ]

@@ -55,7 +55,7 @@ class Shape:
 
     @property
     def slot_s(self) -> float:
-        """From its instant until a line dials the next call."""
+        """Return the time from its instant until a line dials the next call."""
         return self.length_s + max(LEAST_PAUSE_S, PAUSE_SHARE * self.length_s)
 
 
@@ -143,7 +143,7 @@ class Step:
 
     @property
     def offered_per_s(self) -> float:
-        """Calls a second that are dialled in the measured window."""
+        """Return the calls a second that are dialled in the measured window."""
         window = self.window
         dialled = sum(window.counts(call.at_s) for call in self.calls)
         return dialled / window.measured_s
@@ -226,7 +226,7 @@ def constant(shapes: Sequence[Shape], per_s: float, window: Window, seed: int) -
 
 
 def shares(step: Step, workers: int) -> list[tuple[Call, ...]]:
-    """Deal a step's calls out to so many callers: whole lines at a held level, else call by call.
+    """Deal a step's calls out to several callers: whole lines at a held level, else call by call.
 
     A caller that would get none is left out.
     """

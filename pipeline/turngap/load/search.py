@@ -40,10 +40,10 @@ from turngap.load.record import Certificate
 # Each level up to this one may be chosen; above it they lie about 6 % apart.
 ONE_BY_ONE = 16
 STEP = 1.06
-# A level is explored with so many turns, and with as many again where that many missed does not
-# tell. Of levels at which 97 % are on time 98 in 100 look good, of those with 85 % 13.
+# A level is explored with this many turns, and with as many again if the misses do not decide. Of
+# levels at which 97 % are on time 98 in 100 look good, of those with 85 % 13.
 EXPLORED_TURNS = 24
-# Of few sessions turns take long: so many of each, and at least so many of all, will do.
+# Turns of few sessions take long: this many of each, and at least this many of all, are enough.
 TURNS_EACH, LEAST_EXPLORED = 3, 12
 GOOD_SHARE, BAD_SHARE = 1 / 20, 5 / 24
 STILL_GOOD_SHARE = 4 / 48  # of both together
@@ -54,7 +54,7 @@ CLEARLY_BAD = 0.85
 
 
 def levels(lowest: int, highest: int) -> list[int]:
-    """All levels that a search may choose from, the lowest and the highest among them."""
+    """List the levels that a search may choose from, the lowest and the highest among them."""
     found, level = [lowest], lowest
     while level < highest:
         level = level + 1 if level < ONE_BY_ONE else max(level + 1, round(level * STEP))
@@ -63,7 +63,9 @@ def levels(lowest: int, highest: int) -> list[int]:
 
 
 class Exploration:
-    """The knowledge of each level, by its number among all levels.
+    """The search by bisection, with short steps that decide nothing, for a level to confirm.
+
+    Levels are known by their number among all levels.
 
     Args:
         levels: in their order.
@@ -202,7 +204,7 @@ TARGET = 0.95
 NOTHING_LEFT = 1e-9  # of the chance of a mistake
 # The fourth level gets a sixteenth of the chance of a mistake: it takes 131 turns at the least.
 MOST_CONFIRMED = 4
-# A level that does not hold is mostly seen after so many spells: then it is left early.
+# A level that does not hold is mostly seen after this many spells: then it is left early.
 LEAST_SPELLS = 12
 # A window ends between two turns: so much longer is asked for than is needed.
 SPARE = 1.05
@@ -220,10 +222,10 @@ class Search:
         pace: of the scenarios that are played.
         target: the share of turns that has to be on time.
         confidence: that no level is certified that does not hold.
-        asked: the level that somebody asks about. The search begins there, and if exploring finds
-            it bad, goes on with a step there that is long enough to be sure: whoever asked may then
+        asked: the level that the user asks about. The search begins there, and if exploring finds
+            it bad, continues with a step there that is long enough to be sure: the caller may then
             `stop` it.
-        most_s: once a level is certified, no further step begins after so many seconds.
+        most_s: once a level is certified, no further step begins after this many seconds.
     """
 
     def __init__(
@@ -348,7 +350,7 @@ class Search:
         return [0 if i < 0 else self._levels[i] for i in found]
 
     def is_asked(self, sessions: int) -> bool:
-        """Return whether somebody asks about so many sessions, or more."""
+        """Return whether the user asks about this many sessions, or more."""
         return self._asked is not None and sessions <= self._levels[self._asked]
 
     @property
@@ -440,7 +442,7 @@ class Search:
         return self._certified is None and level > 0 and few and not patient
 
     def _resume(self) -> bool:
-        """Go on with a level that was postponed, the lowest; return whether there is one."""
+        """Resume the lowest level that was postponed; return whether there is one."""
         if not self._postponed:
             return False
         self._postponed.sort(reverse=True)
@@ -448,7 +450,7 @@ class Search:
         return True
 
     def _look_above(self, level: int) -> None:
-        """Go on above a certified level, where exploring has not shown that all there is bad."""
+        """Continue above a certified level, unless exploring has shown that all there is bad."""
         self._exploring.held(level)
         if self._resume():
             return
@@ -459,7 +461,7 @@ class Search:
         self._choose()
 
 
-# So many turns are taken to be late at a level that holds.
+# The share of turns that is assumed to be late at a level that holds.
 LATE = 0.01
 
 
@@ -480,7 +482,7 @@ def _rest(search: Search, holds: int) -> tuple[int, float]:
         hits = 0 if all_late else played.turns - math.floor(LATE * played.turns)
         measured_s = search.pace.measured_s(played)
         if search.is_asked(probe.sessions) and all_late and (thought.makes_sure or probe.confirms):
-            break  # whoever asked knows enough
+            break  # the question is answered
         thought.observe(probe, Evidence(played.turns, hits, played.turns, measured_s))
     return turns, seconds
 

@@ -1,4 +1,4 @@
-"""Steps played by callers in processes of their own: what is said of the callers, and traces."""
+"""Plays steps by callers in processes of their own, and traces their calls."""
 
 import asyncio
 import json
@@ -17,21 +17,21 @@ import psutil
 from turngap.caller.endpoint import Endpoint
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S, Clock
-from turngap.load.calls import OVERTIME_S, CallMark, News, Played, Share, missed_turns, play_share
+from turngap.load.calls import OVERTIME_S, News, Played, Share, missed_turns, play_share
 from turngap.load.plan import LoadPlan
-from turngap.load.record import LoadTurn, StepFigures
-from turngap.load.schedule import Call, Step, Window, shares
+from turngap.load.record import LoadTurn
+from turngap.load.schedule import Call, Step, shares
 from turngap.play.target import Target
 from turngap.telemetry import Recorder, Telemetry
 from turngap.workers.pool import Executor, Lost, Told
 
-# So many took 0.40 of a core, were 0.7 ms late (p99) and heard gaps to 0.27 (p50) and 0.81 ms (p99,
-# n = 316) on two quiet cores; twice as many took 0.62 (`benchmarks/caller_capacity.py`). The rest
-# is to spare, since a caller that is late makes the whole step void.
+# This many took 0.40 of a core, were 0.7 ms late (p99) and heard gaps to 0.27 (p50) and 0.81 ms
+# (p99, n = 316) on two quiet cores; twice as many took 0.62 (`benchmarks/caller_capacity.py`). The
+# rest is to spare, since a caller that is late makes the whole step void.
 SESSIONS_PER_CALLER = 50
-# A caller that has told nothing for so long after it should have been done is lost.
+# A caller that has reported nothing for this long after its expected end is lost.
 GRACE_S = 60.0
-# Between two steps an agent of ours is asked how many sessions it still has, for so long at most.
+# Between two steps an agent of ours is asked how many sessions it still has, at most for this long.
 LONGEST_ENDING_S = 15.0
 ASK_TIMEOUT_S = 2.0
 MOST_ANSWER_BYTES = 4096
@@ -71,50 +71,53 @@ def _sessions(url: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """Plays steps over an executor: a `turngap.load.calls.PlayStep`.
+    """Plays steps over an executor.
 
     Attributes:
         greeting_ms: how long the agent has to greet.
-        on_said: is told each thing that a caller tells, as it comes.
-        headers: returns further ones that each call of a step is opened with, by its number.
+        on_news: receives each report of a caller, as it comes.
+        headers: returns further headers that each call of a step is opened with, by its number.
     """
 
     plan: LoadPlan
     endpoint: Endpoint
     executor: Executor
     greeting_ms: float = 0.0
-    on_said: Callable[[News], None] = lambda _: None
+    on_news: Callable[[News], None] = lambda _: None
     headers: Callable[[Step], Mapping[int, tuple[str, ...]]] = lambda _: {}
 
     async def play(self, step: Step) -> Played:
-        """Play a step. The turns of a caller that is lost are missed ones, and say why.
+        """Play a step. The turns of a caller that is lost are missed ones, with the reason.
 
         Raises:
             AgentError: no caller can be started.
         """
-        dealt = shares(step, self._callers(step))
-        headers = self.headers(step)
-        untold = [_Untold(calls) for calls in dealt]
-        played = Played()
+        dealt, headers = shares(step, self._callers(step)), self.headers(step)
+        played, reported = Played(), defaultdict[int, list[int]](list)  # turns, by their call
 
-        def take(said: News) -> None:
-            played.take(said)
-            self.on_said(said)
+        def take(news: News) -> None:
+            if isinstance(news, LoadTurn):
+                reported[news.call].append(news.turn)
+            played.take(news)
+            self.on_news(news)
 
         def lose(piece: int, why: str) -> None:
-            for turn in untold[piece].lost(step.number, why):
-                take(turn)
+            for call in dealt[piece]:
+                past = reported[call.number]
+                for turn in missed_turns(step.number, call, past, "worker_lost", why):
+                    if turn.counted:
+                        take(turn)
 
+        longest_s = max((call.shape.length_s for call in step.calls), default=0.0)
         try:
-            async with asyncio.timeout(_longest_s(step)):
+            async with asyncio.timeout(step.window.whole_s + longest_s + OVERTIME_S + GRACE_S):
                 pieces = [self._share(step, calls, headers) for calls in dealt]
-                async with aclosing(self.executor.run(play_share, pieces)) as told:
-                    async for each in told:
-                        if isinstance(each, Told):
-                            untold[each.piece].tell(each.said)
-                            take(each.said)
-                        elif isinstance(each, Lost):
-                            lose(each.piece, each.why)
+                async with aclosing(self.executor.run(play_share, pieces)) as reports:
+                    async for report in reports:
+                        if isinstance(report, Told):
+                            take(report.said)
+                        elif isinstance(report, Lost):
+                            lose(report.piece, report.why)
         except TimeoutError:
             for piece in range(len(dealt)):
                 lose(piece, "the caller's process did not end in time")
@@ -143,76 +146,6 @@ class Callers:
         )
 
 
-class _Untold:
-    """The turns that count and that a caller has not reported yet."""
-
-    def __init__(self, calls: Sequence[Call]) -> None:
-        self._calls = {call.number: call for call in calls}
-        self._told: dict[int, list[int]] = {number: [] for number in self._calls}
-
-    def tell(self, said: News) -> None:
-        if isinstance(said, LoadTurn):
-            self._told[said.call].append(said.turn)
-
-    def lost(self, step: int, why: str) -> list[LoadTurn]:
-        """Return what will not be told any more, as missed turns."""
-        missed: list[LoadTurn] = []
-        for number, call in self._calls.items():
-            turns = missed_turns(step, call, self._told[number], "worker_lost", why)
-            missed += [turn for turn in turns if turn.counted]
-            self._told[number] += [turn.turn for turn in turns]
-        return missed
-
-
-def _longest_s(step: Step) -> float:
-    longest_s = max((call.shape.length_s for call in step.calls), default=0.0)
-    return step.window.whole_s + longest_s + OVERTIME_S + GRACE_S
-
-
-def at_once(marks: Sequence[CallMark], window: Window) -> tuple[float, int]:
-    """Count the calls at the same time in the measured window: mean and maximum."""
-    running = most = 0
-    area, since_s = 0.0, window.warm_up_s
-    for mark in [*sorted(marks, key=lambda m: m.at_s), CallMark(0, window.end_s, running=False)]:
-        at_s = min(max(mark.at_s, window.warm_up_s), window.end_s)
-        if at_s > since_s:
-            area, most = area + running * (at_s - since_s), max(most, running)
-        since_s = at_s
-        running += 1 if mark.running else -1
-    return area / window.measured_s, most
-
-
-def pooled_at_once(steps: Sequence[StepFigures]) -> tuple[float, int] | None:
-    """Pool over several steps how many calls ran at the same time; None without a step."""
-    whole_s = sum(step.seconds for step in steps)
-    if not whole_s:
-        return None
-    mean = sum(step.at_once[0] * step.seconds for step in steps) / whole_s
-    return mean, max(step.at_once[1] for step in steps)
-
-
-def why_void(turns: Sequence[LoadTurn], starved_ms: float, late_ms: float | None) -> str | None:
-    """Return why the step is void and does not measure the agent; None if it does.
-
-    A single late packet does not: a turn has a hundred of them, and the kernel stamps what comes
-    while the event loop is late. What it does to a gap is to make it read longer, never shorter, so
-    that no turn is on time for it.
-
-    Args:
-        turns: those that count.
-        starved_ms: how late the caller may be.
-        late_ms: p99 of how late it was.
-    """
-    if lost := sorted({turn.why or "" for turn in turns if turn.missed == "worker_lost"}):
-        return f"a caller was lost: {lost[0]}"
-    if late_ms is not None and late_ms > starved_ms:
-        return (
-            f"the caller was late by {late_ms:.1f} ms (p99), over {starved_ms:g} ms: it needs a "
-            "quieter machine, more processes (--callers) or another machine (--on ray)"
-        )
-    return None
-
-
 class TracedSteps:
     """The telemetry of each step, made when it is over.
 
@@ -237,7 +170,7 @@ class TracedSteps:
         self._recorders: dict[int, Recorder] = {}
 
     def headers(self, step: Step, endpoint: Endpoint) -> Mapping[int, tuple[str, ...]]:
-        """Return the headers of each call of a step that begins; most ask for no trace."""
+        """Return the headers of each call of a step that begins; most turn tracing off."""
         self.let_go()
         if not self._telemetry.on:
             return {}
@@ -266,18 +199,25 @@ class TracedSteps:
         return {call.number: self._telemetry.untraced for call in step.calls} | recorded
 
     async def ended(self, turns: Sequence[LoadTurn]) -> None:
-        """Trace and count the turns of the step that is over, and send what there is."""
+        """Trace and count the turns of the step that is over, and send them."""
         if not self._telemetry.on:
             return
-        of: defaultdict[int, list[LoadTurn]] = defaultdict(list)
+        by_call = defaultdict[int, list[LoadTurn]](list)
         for turn in turns:
-            of[turn.call].append(turn)
+            by_call[turn.call].append(turn)
             if turn.counted and turn.missed is not None:
                 self._telemetry.count_missed(self._agent, turn.missed)
             elif turn.counted and turn.played is not None and turn.call not in self._recorders:
                 self._telemetry.count(self._agent, turn.played, waited_ms=turn.waited_ms)
         for call, recorder in self._recorders.items():
-            _end(recorder, of[call])
+            instants: list[int] = []
+            for turn in sorted(by_call[call], key=lambda turn: turn.turn):
+                if turn.played is not None:
+                    recorder.turn(turn.played, waited_ms=turn.waited_ms, counts=turn.counted)
+                    instants += [mark.at_ns for mark in turn.played.marks]
+                elif turn.missed is not None:
+                    recorder.failed(f"{turn.missed}: {turn.why}", str(turn.missed))
+            recorder.end(max(instants, default=None))
         self._recorders = {}
         await self._telemetry.between()
 
@@ -291,14 +231,3 @@ class TracedSteps:
                 recorder.raised(error)
             recorder.end()
         self._recorders = {}
-
-
-def _end(recorder: Recorder, turns: Sequence[LoadTurn]) -> None:
-    instants: list[int] = []
-    for turn in sorted(turns, key=lambda turn: turn.turn):
-        if turn.played is not None:
-            recorder.turn(turn.played, waited_ms=turn.waited_ms, counts=turn.counted)
-            instants += [mark.at_ns for mark in turn.played.marks]
-        elif turn.missed is not None:
-            recorder.failed(f"{turn.missed}: {turn.why}", str(turn.missed))
-    recorder.end(max(instants, default=None))

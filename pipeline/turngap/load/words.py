@@ -1,4 +1,4 @@
-"""A load test's figures as people read them."""
+"""The sentences of a load test's report."""
 
 from collections import Counter
 from urllib.parse import urlsplit
@@ -7,15 +7,14 @@ from turngap.caller.starting import place_of
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import NOTHING_THERE
 from turngap.core.sizes import several
-from turngap.core.stats import Percentile
 from turngap.core.untrusted import MOST_SENTENCE, is_loopback, printable
 from turngap.load.figures import best_steps, knee
 from turngap.load.record import LoadRecord, StepFigures
 from turngap.report import words
-from turngap.report.levels import HELD, interval, share, tenths
+from turngap.report.levels import HELD, interval, ms, percent, share, tenths
 from turngap.report.sections import Cell
 
-# So many reasons are named for calls that were refused or broke off.
+# The number of reasons that are named for calls that were refused or broke off.
 MOST_REASONS = 3
 # A level does not say what it should if the calls at once differ from it by more than this share.
 OFF_LEVEL = 0.1
@@ -32,7 +31,7 @@ MISSED = {
 
 
 def sessions_words(n: int | None) -> str:
-    """`8 sessions`."""
+    """Count sessions: `8 sessions`."""
     return "–" if n is None else several(n, "session")
 
 
@@ -42,15 +41,15 @@ def load_words(step: StepFigures) -> str:
 
 
 def rate_words(per_s: float) -> str:
-    """Format calls a second or a minute, as `--rate` takes them: `2/s`, `12/min`."""
+    """Format a rate as `--rate` takes it: `2/s`, `12/min`."""
     return f"{per_s:.3g}/s" if per_s >= 1 else f"{60 * per_s:.3g}/min"
 
 
 def at_load(step: StepFigures) -> str:
     """Format a step's load for a sentence."""
     if step.sessions is None:
-        n = round(step.offered_per_s * step.seconds)
-        return f"{n:,} call{'s' * (n != 1)} in {step.seconds:.0f} s"
+        calls = several(round(step.offered_per_s * step.seconds), "call")
+        return f"{calls} in {step.seconds:.0f} s"
     return sessions_words(step.sessions)
 
 
@@ -58,26 +57,16 @@ def at_once_words(at_once: tuple[float, int] | None) -> str:
     """Format the calls at the same time, in brackets; empty if not known."""
     if at_once is None:
         return ""
-    return f" ({at_once[0]:.1f} calls at once in the mean, {at_once[1]} at most)"
+    return f" ({at_once[0]:.1f} calls at once on average, {at_once[1]} at most)"
 
 
-def percent(target: float) -> str:
-    """`95 %` of a share that somebody chose."""
-    return f"{100 * target:.4g} %"
-
-
-def wanted(record: LoadRecord) -> str:
-    """Say what the target is."""
+def target_words(record: LoadRecord) -> str:
+    """Format the target."""
     return f"{percent(record.target)} of turns within {record.budget_ms:.0f} ms"
 
 
-def ms(quantile: Percentile) -> str:
-    """Milliseconds, or a dash."""
-    return "–" if quantile.value is None else words.ms(quantile.value)
-
-
 def verdict(record: LoadRecord) -> Cell:
-    """Give the answer in a word or two."""
+    """Summarise the answer in a word or two."""
     found = record.capacity
     if found is not None and found.sessions is not None:
         return Cell(f"✓ {sessions_words(found.sessions).upper()} CERTIFIED", "good")
@@ -93,61 +82,50 @@ def verdict(record: LoadRecord) -> Cell:
         return Cell("✗ NOTHING CERTIFIED", "bad" if not_even_one else "unsure")
     holds = {step.holds for step in record.steps}
     if len(holds) > 1:
-        return Cell("UP TO " + _most_held(record).upper(), "good" if True in holds else "unsure")
+        most = max((s.sessions or 0 for s in best_steps(record.steps) if s.holds), default=0)
+        held = f"{sessions_words(most)} held" if most else "no level held"
+        return Cell(f"UP TO {held.upper()}", "good" if True in holds else "unsure")
     held, style = HELD[holds.pop()]
     return Cell(f"{ {'good': '✓', 'bad': '✗'}.get(style, '?') } {held.upper()}", style)
 
 
-def _most_held(record: LoadRecord) -> str:
-    held = [s.sessions for s in best_steps(record.steps) if s.holds and s.sessions is not None]
-    return f"{sessions_words(max(held))} held" if held else "no level held"
-
-
 def answer(record: LoadRecord) -> str:
-    """Answer in one sentence."""
+    """Answer in one sentence: the capacity, or which loads are held."""
     found = record.capacity
     if found is not None and found.sessions is not None:
         late = found.caller_late_ms
         return (
             f"{sessions_words(found.sessions)}{at_once_words(found.at_once)}: at least "
-            f"{wanted(record)}, with "
+            f"{target_words(record)}, with "
             f"{percent(found.confidence)} confidence"
             + ("" if late is None else f"; the caller was late by at most {late:.1f} ms (p99)")
         )
     if found is not None:
-        return f"nothing is certified: {printable(found.why or 'the turns say too little')}"
-    told = [step for step in record.steps if step.void is None]
-    if not told:
-        return "no step says anything of the agent" if record.steps else "no step was played"
-    if len(told) == 1:
-        return _one(told[0], record)
-    return _several(record, told)
-
-
-def _one(step: StepFigures, record: LoadRecord) -> str:
-    held = HELD[step.holds][0]
-    return (
-        f"{at_load(step)}{at_once_words(step.at_once)}: {share(step.hit_rate)} of "
-        f"{words.turns_words(step.turns)} within {record.budget_ms:.0f} ms (95 % interval "
-        f"{interval(step.hit_rate)}), and {percent(record.target)} are asked for: {held}"
+        return f"nothing is certified: {printable(found.why or 'there were too few turns')}"
+    steps = [step for step in record.steps if step.void is None]
+    if not steps:
+        return "every step is void" if record.steps else "no step was played"
+    if len(steps) == 1:
+        (step,) = steps
+        return (
+            f"{at_load(step)}{at_once_words(step.at_once)}: {share(step.hit_rate)} of "
+            f"{words.turns_words(step.turns)} within {record.budget_ms:.0f} ms (95 % interval "
+            f"{interval(step.hit_rate)}); the target is {percent(record.target)}: "
+            f"{HELD[step.holds][0]}"
+        )
+    loads: dict[str, list[str]] = {}
+    for step in best_steps(steps) or steps:
+        loads.setdefault(HELD[step.holds][0], []).append(load_words(step))
+    # Such as: held at 1, 2 and 4; not sure at 8; not held at 16.
+    each = "; ".join(
+        f"{held} at {' and '.join(filter(None, (', '.join(at[:-1]), at[-1])))}"
+        for held, at in loads.items()
     )
-
-
-def _several(record: LoadRecord, told: list[StepFigures]) -> str:
-    """List which loads are held: `held at 1, 2 and 4; not sure at 8; not held at 16`."""
-    found: dict[str, list[str]] = {}
-    for step in best_steps(told) or told:
-        found.setdefault(HELD[step.holds][0], []).append(load_words(step))
-    each = "; ".join(f"{held} at {_listed(loads)}" for held, loads in found.items())
-    return f"{wanted(record)}: {each} sessions"
-
-
-def _listed(items: list[str]) -> str:
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+    return f"{target_words(record)}: {each} sessions"
 
 
 def knee_words(record: LoadRecord) -> str:
-    """Say where the gap begins to grow; empty if that was not seen."""
+    """Describe where the gap begins to grow; empty if that was not seen."""
     found = knee(record.steps)
     if found is None:
         return ""
@@ -156,31 +134,31 @@ def knee_words(record: LoadRecord) -> str:
     grown = "longer than any that was answered" if p95.value is None else f"{ms(p95)} ms"
     return (
         f"after {sessions_words(before.sessions)}: the gap's p95 is {ms(before.gap_ms['p95'])} ms "
-        f"there, and {grown} at {after.sessions}, the next that was looked at"
+        f"there, and {grown} at {after.sessions}, the next level that was played"
     )
 
 
 def certificate_words(record: LoadRecord) -> str:
-    """Say what the certificate is based on; empty without one."""
+    """Describe the turns that the certificate is based on; empty without one."""
     found = record.capacity
     if found is None or found.hit_rate is None or found.low is None:
         return ""
     return (
         f"{tenths(found.hit_rate)} of {words.turns_words(found.turns)} that confirm it"
         + ("" if found.seconds is None else f", in {found.seconds:.0f} s,")
-        + f" were on time, which is at least {tenths(found.low)} with "
-        f"{percent(found.confidence)} confidence after all looks"
+        + f" were on time: at least {tenths(found.low)} with "
+        f"{percent(found.confidence)} confidence, over all looks"
     )
 
 
 def next_words(record: LoadRecord) -> str:
-    """Say what is known above the certified level; empty if nothing is."""
+    """Describe the level above the certified one; empty if none was played."""
     found = record.capacity
     if found is None or found.sessions is None or found.not_held is None:
         return ""
     if any(step.void and step.sessions == found.not_held for step in record.steps):
         more = sessions_words(found.not_held)
-        return f"{more}: not known of the agent, since the callers could not call that many in time"
+        return f"{more}: not measured, since the callers could not make that many calls in time"
     above = [s for s in best_steps(record.steps) if s.sessions == found.not_held]
     seen = f"; there {share(above[0].hit_rate)} were on time" if above else ""
     return f"{sessions_words(found.not_held)} could not be certified{seen}"
@@ -204,10 +182,9 @@ def missed_words(record: LoadRecord) -> str:
 
 
 def caller_words(record: LoadRecord) -> str:
-    """Say where the callers ran, and how late they may be and were."""
+    """Describe where the callers ran, and how late they may be and were."""
     who = {"local": "on this machine", "ray": "on Ray's nodes"}.get(record.executor, "")
-    n = record.workers
-    processes = f"{n} processes" if n != 1 else "1 process"
+    processes = f"{record.workers} process{'es' * (record.workers != 1)}"
     late = [s.caller_late_ms for s in record.steps if s.caller_late_ms is not None]
     was = f"; it was late by at most {max(late):.1f} ms (p99 of a step)" if late else ""
     limit = record.caller_late_limit_ms
@@ -216,7 +193,7 @@ def caller_words(record: LoadRecord) -> str:
 
 
 def schedule_words(record: LoadRecord) -> str:
-    """Say how calls arrive, and what is left out."""
+    """Describe how calls arrive, and what is left out."""
     how = {
         "held": "each line dials its next call at fixed times, whatever the agent does",
         "poisson": "calls arrive at random (Poisson)",
@@ -224,16 +201,16 @@ def schedule_words(record: LoadRecord) -> str:
     }.get(record.arrivals, printable(record.arrivals))
     return (
         f"open loop: {how}; seed {record.seed}. The first {record.warm_up_s:.0f} s of each step, "
-        "and what lies behind its measured window, are left out"
+        "and what comes after its measured window, are left out"
     )
 
 
 def ended(record: LoadRecord) -> str:
-    """Say why the test ended; empty if the answer or a warning already says so."""
-    said = {record.failure, *(step.void for step in record.steps)}
+    """Return why the test ended; empty if the answer or a warning already says so."""
+    named = {record.failure, *(step.void for step in record.steps)}
     if record.capacity is not None and record.capacity.sessions is None:
-        said.add(record.capacity.why)
-    return "" if record.ended in said else printable(record.ended)
+        named.add(record.capacity.why)
+    return "" if record.ended in named else printable(record.ended)
 
 
 def off_level_words(record: LoadRecord) -> str:
@@ -243,23 +220,20 @@ def off_level_words(record: LoadRecord) -> str:
     did in the rehearsal, lines wait; if they take longer, calls overlap.
     """
     certified = record.capacity.sessions if record.capacity else None
-    told = best_steps(record.steps)
-    told = [step for step in told if step.sessions == certified] or told
-    off = [s for s in told if s.sessions and abs(s.at_once[0] / s.sessions - 1) > OFF_LEVEL]
+    steps = best_steps(record.steps)
+    steps = [step for step in steps if step.sessions == certified] or steps
+    off = [s for s in steps if s.sessions and abs(s.at_once[0] / s.sessions - 1) > OFF_LEVEL]
     if not off:
         return ""
     step = off[-1]
     fewer = step.at_once[0] < (step.sessions or 0)
-    sooner = "refused or dropped" if step.refused or step.dropped else "over sooner than planned"
-    why = (
-        f"calls were {sooner}. The agent held fewer calls"
-        if fewer
-        else "calls took longer than planned, and those of a line overlapped. The agent held more"
-    )
+    why = "calls took longer than planned, and those of a line overlapped"
+    if fewer:
+        lost = step.refused or step.dropped
+        why = f"calls were {'refused or dropped' if lost else 'over sooner than planned'}"
     return (
         f"at {sessions_words(step.sessions)} {'only ' * fewer}{step.at_once[0]:.1f} calls ran at "
-        f"once in the mean, {step.at_once[1]} at most: {why} than its level says, though it was "
-        "asked as often as planned"
+        f"once on average, {step.at_once[1]} at most: {why}"
     )
 
 
@@ -283,7 +257,7 @@ def not_measured(record: LoadRecord) -> list[str]:
 
 
 def refused_words(record: LoadRecord) -> str:
-    """Say how many calls were refused or dropped, and the main reason; empty if none."""
+    """Count the calls that were refused or dropped, with the main reasons; empty if none were."""
     failed = {
         "refused": sum(step.refused for step in record.steps),
         "dropped": sum(step.dropped for step in record.steps),
@@ -293,34 +267,36 @@ def refused_words(record: LoadRecord) -> str:
         return ""
     why = Counter[str]()
     for step in record.steps:
-        for reason, n in step.reasons.items():
-            why[_reason(reason)] += n
+        for text, n in step.reasons.items():
+            quoted = printable(text.removeprefix("the line was lost: "), MOST_SENTENCE)
+            why["not reachable" if text.startswith(NOTHING_THERE) else f"'{quoted}'"] += n
     calls = sum(step.calls for step in record.steps)
     reasons = ", ".join(f"{n:,} {reason}" for reason, n in why.most_common(MOST_REASONS))
-    return f"of {calls:,} calls, {how}{': ' * bool(reasons)}{reasons}"
-
-
-def _reason(why: str) -> str:
-    if why.startswith(NOTHING_THERE):
-        return "not reachable"
-    return f"'{printable(why.removeprefix('the line was lost: '), MOST_SENTENCE)}'"
+    return f"{how}, of {calls:,} calls{': ' * bool(reasons)}{reasons}"
 
 
 def broken_off(record: LoadRecord) -> str:
-    """Say why the load test has no end; a killed one (`kill -9`) could not record why."""
+    """Return why the load test broke off; empty if it did not."""
     if record.finished_utc is not None:
         return ""
     if record.failure:
         return f"The load test broke off: {printable(record.failure)}"
-    step = len(record.steps) + 1
-    return f"The load test broke off: it ended in step {step} without saying why, or it still runs"
+    step = len(record.steps) + 1  # a killed one (`kill -9`) could not record why
+    return f"The load test broke off: it was killed in step {step}, or it still runs"
 
 
 def voids(record: LoadRecord) -> list[str]:
     """List the void steps, with the reasons."""
     return [
-        f"Step {number} ({at_load(step)}) is void and says nothing of the agent: "
+        f"Step {number} ({at_load(step)}) is void and does not measure the agent: "
         f"{printable(step.void)}"
         for number, step in enumerate(record.steps, start=1)
         if step.void is not None
     ]
+
+
+def not_drawn_words(record: LoadRecord) -> str:
+    """Count the void steps, which are not drawn; empty if there are none."""
+    if void := sum(step.void is not None for step in record.steps):
+        return f" {several(void, 'void step')} {'is' if void == 1 else 'are'} not drawn."
+    return ""

@@ -58,7 +58,7 @@ class LocalWorker:
         """
         ours, theirs = socket.socketpair()
         # What it prints must not come between what this process prints, and is only looked at if
-        # it ends: so it goes to a file, which makes nobody wait as a pipe would.
+        # it ends: so it goes to a file, which never blocks the process as a pipe would.
         printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the worker ends
         try:
             with theirs:
@@ -133,7 +133,7 @@ class LocalWorker:
         try:
             return pickle.loads(body)
         except Exception as e:
-            raise _GoneError(f"what it told cannot be read: {why(e)}") from e
+            raise _GoneError(f"its report cannot be read: {why(e)}") from e
 
     async def _reason(self) -> str:
         await self.end(signal.SIGKILL, after_s=STOP_TIMEOUT_S)

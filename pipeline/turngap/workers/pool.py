@@ -11,10 +11,10 @@ from typing import Any, Protocol, Self
 
 from turngap.core.errors import AgentError, InputError
 
-# Called by the work with each thing that it has to tell, as soon as it has it.
+# Called by the work with each report, as soon as there is one.
 Tell = Callable[[Any], None]
-# A function of a module, so that another process finds it by its name. What it is given and what
-# it tells is pickled. Work that is asynchronous runs a loop of its own.
+# A function of a module, so that another process finds it by its name. Its argument and its
+# reports are pickled. Work that is asynchronous runs a loop of its own.
 Work = Callable[[Any, Tell], None]
 
 _here = ""
@@ -276,5 +276,5 @@ class Pool(ABC):
                             if not isinstance(each, Told):
                                 busy.discard(slot)
                             await queue.put(each)
-        except Exception as e:  # a fault of this package: nobody must wait for what never comes
+        except Exception as e:  # a fault of this package, for which `run` must not wait in vain
             await queue.put(e)

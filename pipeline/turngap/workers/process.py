@@ -20,8 +20,8 @@ from turngap.workers.pool import Done, Lost, Tell, Told, be
 
 LENGTH = struct.Struct(">Q")
 
-# What a worker holds for a parent that reads slowly. A caller tells about 10 kB a turn, so that
-# this lasts for minutes in which the parent does nothing else.
+# The bytes that a worker holds for a parent that reads slowly. A caller reports about 10 kB a turn,
+# so that this lasts for minutes in which the parent does nothing else.
 MOST_HELD_BYTES = 64 * 2**20
 
 # Of an error's text.
@@ -59,13 +59,13 @@ class Mouth:
         self._bytes = 0
         self._changed = threading.Condition()
         self._gone = False
-        threading.Thread(target=self._send_held, name="turngap-tells", daemon=True).start()
+        threading.Thread(target=self._send_held, name="turngap-reports", daemon=True).start()
 
     def send(self, message: Any) -> None:
         """Send a message, or hold it until it can be sent.
 
         Raises:
-            BrokenPipeError: nobody reads any more.
+            BrokenPipeError: the parent is gone.
         """
         data = packed(message)
         with self._changed:
@@ -140,7 +140,7 @@ def _message(line: socket.socket) -> Any:
 
 def main(descriptor: int) -> None:
     """Work for the process at the other end of this socket until it closes its end."""
-    end_with_parent(signal.SIGKILL)  # there is nobody left whom the work could tell anything
+    end_with_parent(signal.SIGKILL)  # its reports have no reader any more
     os.environ.pop(PARENT_HOLDS_STDIN, None)  # what the work starts has a stdin of its own
     with socket.socket(fileno=descriptor) as line:
         name, path = _message(line)

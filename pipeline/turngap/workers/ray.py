@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Self, cast
 
 from turngap.core.errors import AgentError, InputError
@@ -28,31 +29,23 @@ _LONGEST_FOLDER = 40
 
 
 def prepare(*, alone: bool) -> None:
-    """Set what Ray reads when it is imported, where the user has not.
+    """Set the environment that Ray reads when it is imported, where the user has not.
 
     It sends no statistics to its makers and makes no environments by itself. A cluster that is
     `alone` on this machine opens its ports on loopback only.
     """
-    wanted = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
-    wanted["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+    names = ["USAGE_STATS_ENABLED", "ENABLE_UV_RUN_RUNTIME_ENV", "ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"]
     if alone:
-        wanted["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's name for it, on Linux too
-    for name, value in wanted.items():
-        os.environ.setdefault(name, value)
-
-
-def print_nothing() -> None:
-    """Keep Ray from printing on stdout what befalls its nodes: what matters comes as `Lost`."""
-    import ray._private.worker as driver
-
-    driver.print_to_stdstream = lambda *_, **__: None
+        names.append("ENABLE_WINDOWS_OR_OSX_CLUSTER")  # Ray's name for it, on Linux too
+    for name in names:
+        os.environ.setdefault(f"RAY_{name}", "0")
 
 
 def checked(address: str | None) -> str | None:
     """Return the address as Ray takes it; None for a cluster of this machine's own.
 
     Raises:
-        InputError: it is none that can be used.
+        InputError: it is no address of a cluster.
     """
     if address is None or address == "auto":
         return address
@@ -70,32 +63,29 @@ def checked(address: str | None) -> str | None:
 
 
 async def reach(address: str) -> None:
-    """See in a process of its own whether a cluster answers, because `ray.init` tries for ever.
+    """Check in a process of its own that a cluster answers, because `ray.init` tries for ever.
 
     Raises:
         AgentError: none does, or another version of Ray.
     """
-    argv = ["-m", "ray.scripts.scripts", "health-check"]
-    argv += [] if address == "auto" else ["--address", address]
+    argv = [] if address == "auto" else ["--address", address]
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",
-        *argv,
+        *(sys.executable, "-P", "-m", "ray.scripts.scripts", "health-check", *argv),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            said, _ = await process.communicate()
+            output, _ = await process.communicate()
     except TimeoutError as e:
-        silent = f"it did not answer within {CONNECT_TIMEOUT_S:g} s"
-        raise not_connected(address, silent) from e
+        reason = f"it did not answer within {CONNECT_TIMEOUT_S:g} s"
+        raise not_connected(address, reason) from e
     finally:
         with suppress(ProcessLookupError):
             process.kill()
     if process.returncode:
-        lines = said.decode(errors="replace").strip().splitlines()
+        lines = output.decode(errors="replace").strip().splitlines()
         raise not_connected(address, lines[-1] if lines else f"exit code {process.returncode}")
 
 
@@ -112,23 +102,7 @@ def not_connected(address: str | None, reason: str) -> AgentError:
     return AgentError(kind, f"{what} cannot be used: {text}", hint=hint)
 
 
-def session_folder() -> Path:
-    """Create a folder for Ray's logs and sockets, which is removed afterwards."""
-    wanted = tempfile.gettempdir()
-    parent = wanted if len(wanted) <= _LONGEST_FOLDER - 20 else "/tmp"
-    return Path(tempfile.mkdtemp(prefix="turngap-ray-", dir=parent))
-
-
-def by_value(function: Any) -> Any:
-    """Copy a function so that its code is sent, not the name of its module."""
-    import types
-
-    copy = types.FunctionType(function.__code__, {}, function.__name__)
-    copy.__module__ = "__main__"
-    return copy
-
-
-# Which of them it was, the others see only after half a minute.
+# Ray sees only after half a minute which of these it was.
 GONE = "its node or its process has died, or cannot be reached"
 
 INSTALL = "pip install 'turngap[ray]'"
@@ -145,7 +119,7 @@ ADDRESS = "RAY_ADDRESS"
 
 
 class _Node:
-    """In an actor: a worker process on this actor's node."""
+    """A worker process on the node of this actor."""
 
     def __init__(self, name: str, path: list[str] | None) -> None:
         self._name = name
@@ -163,16 +137,6 @@ class _Node:
             yield said
 
 
-def _about_node() -> dict[str, str | None]:
-    """Say what a node has. It is sent there by value, because turngap may not be there."""
-    from importlib import metadata
-
-    try:
-        return {"turngap": metadata.version("turngap")}
-    except metadata.PackageNotFoundError:
-        return {"turngap": None}
-
-
 class RayWorker:
     """A worker on a node, as seen from here: see `turngap.workers.pool.Worker`."""
 
@@ -185,17 +149,17 @@ class RayWorker:
         """See `Worker.do`."""
         from ray.exceptions import RayError
 
-        told = self._actor.do.options(num_returns="streaming").remote(piece, task)
+        reports = self._actor.do.options(num_returns="streaming").remote(piece, task)
         try:
-            async for reference in told:
-                said = await reference
-                yield said
-                if not isinstance(said, Told):
+            async for reference in reports:
+                report = await reference
+                yield report
+                if not isinstance(report, Told):
                     return
             reason = GONE
         except RayError as e:
             reason = _reason(e)
-        await self.end()  # one that only could not be reached would go on for nobody
+        await self.end()  # it may still work, and only be out of reach
         yield Lost(piece, f"{self._name} is lost: {reason}")
 
     async def end(self) -> None:
@@ -266,12 +230,15 @@ class RayWorkers(Pool):
 
     async def _connect(self) -> None:
         import ray
+        import ray._private.worker as driver
 
         if ray.is_initialized():  # the user's notebook or job is connected already
             return
         options: dict[str, Any] = {"address": self._address}
         if self._address is None:
-            self._folder = session_folder()
+            parent = tempfile.gettempdir()
+            parent = parent if len(parent) <= _LONGEST_FOLDER - 20 else "/tmp"
+            self._folder = Path(tempfile.mkdtemp(prefix="turngap-ray-", dir=parent))
             options = {
                 "address": "local",
                 "num_cpus": max(self._asked or 0, os.cpu_count() or 1),
@@ -287,7 +254,8 @@ class RayWorkers(Pool):
         try:
             # Not in a thread: what it starts ends when the thread ends that started it.
             ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
-            print_nothing()
+            # It prints on stdout what befalls its nodes; what matters comes as `Lost`.
+            driver.print_to_stdstream = lambda *_, **__: None
         except Exception as e:  # Ray raises a bare one where a node does not start in time
             raise not_connected(self._address, str(e) or type(e).__name__) from e
 
@@ -327,7 +295,7 @@ class RayWorkers(Pool):
         return places
 
     async def _check_nodes(self) -> None:
-        """See that every node has this version of turngap.
+        """Check that every node has this version of turngap.
 
         Raises:
             AgentError: one has another or none, or does not answer.
@@ -336,10 +304,21 @@ class RayWorkers(Pool):
 
         from turngap import __version__
 
-        ask = cast(Any, ray.remote(by_value(_about_node)))
+        def version() -> str | None:
+            from importlib import metadata
+
+            try:
+                return metadata.version("turngap")
+            except metadata.PackageNotFoundError:
+                return None
+
+        # Its code is sent, not the name of its module, because turngap may not be there.
+        sent = FunctionType(version.__code__, {}, version.__name__)
+        sent.__module__ = "__main__"
+        remote = cast(Any, ray.remote(sent))
         for node_id, name in dict.fromkeys(self._places):
-            about = await _answered(ask.options(num_cpus=0, **_on(node_id)).remote(), name)
-            if (there := about["turngap"]) != __version__:
+            there = await _answered(remote.options(num_cpus=0, **_on(node_id)).remote(), name)
+            if there != __version__:
                 raise AgentError(
                     "workers.version",
                     f"node {name} has {f'turngap {there}' if there else 'no turngap'}; "

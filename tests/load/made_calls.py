@@ -1,8 +1,9 @@
 """Small scenarios and scripted agents that a load test plays against in virtual time."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from made_records import make_turn
@@ -11,9 +12,9 @@ from turngap.caller.line import Line
 from turngap.core.budget import STARVED_MS
 from turngap.core.clock import NS_PER_S, Clock
 from turngap.core.results import MarkRecord, PacingRecord, Turn
-from turngap.load.calls import LinePlayer, Played, play_step
+from turngap.load.calls import LinePlayer, Played, play_calls
 from turngap.load.plan import shape_of
-from turngap.load.schedule import Step, Window, held
+from turngap.load.schedule import Call, Step, Window, held
 from turngap.scenario.clips import Clip
 from turngap.scenario.library import LoadedScenario
 from turngap.scenario.model import Scenario, SpeechBounds, UserTurn
@@ -78,18 +79,30 @@ def step_of(scenario: LoadedScenario, sessions: int, window: Window, seed: int =
     return Step(1, sessions, window, held([shape_of(scenario)], sessions, window, seed))
 
 
-def played(step: Step, scenario: LoadedScenario, opens: Opens) -> tuple[Played, dict[int, float]]:
-    """Play a step; return what came of it, and when each line was asked for, in seconds."""
+def played(
+    step: Step,
+    scenarios: LoadedScenario | Sequence[LoadedScenario],
+    opens: Opens,
+    calls: Sequence[Call] | None = None,
+    **how: Any,
+) -> tuple[Played, dict[int, float]]:
+    """Play a step, or one caller's `calls` of it, with a `LinePlayer` made as `how` says.
+
+    Return what was reported, and when each line was asked for, in seconds.
+    """
+    scenarios = [scenarios] if isinstance(scenarios, LoadedScenario) else scenarios
     asked: dict[int, float] = {}
 
     async def main() -> Played:
-        clock = LoopClock()
+        clock, reported = LoopClock(), Played()
 
         def opens_next(_: object) -> AbstractAsyncContextManager[Line]:
             asked[len(asked) + 1] = clock.now_ns() / NS_PER_S
             return opens(len(asked), clock)
 
-        player = LinePlayer([scenario], opens_next, clock, budget_ms=BUDGET_MS, watch=clock)
-        return await play_step(step, player, clock)
+        player = LinePlayer(scenarios, opens_next, clock, budget_ms=BUDGET_MS, watch=clock, **how)
+        share = step.calls if calls is None else calls
+        await play_calls(1, share, player, clock, reported.take, until_s=step.until_s)
+        return reported
 
     return in_virtual_time(main()), asked

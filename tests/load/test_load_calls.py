@@ -9,14 +9,24 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 from made_calls import ANSWERS, BUDGET_MS, opening, played, scenario_of, step_of
 
+from turngap.caller.conversation import Patience
 from turngap.caller.ear import Heard
 from turngap.caller.endpoint import Endpoint
 from turngap.caller.line import Line
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 from turngap.core.errors import AgentError
-from turngap.load.calls import Answered, MissedCallError, longest_hole_ms, play_calls
+from turngap.load.calls import (
+    Answered,
+    Lateness,
+    MissedCallError,
+    Played,
+    longest_hole_ms,
+    play_calls,
+)
+from turngap.load.figures import figures_of
+from turngap.load.plan import shape_of
 from turngap.load.record import LoadTurn
-from turngap.load.schedule import SETUP_S, Call, Shape, Window
+from turngap.load.schedule import LAST_REPLY_S, SETUP_S, Call, Shape, Step, Window, held, shares
 from turngap.testing.agent import Reply, Script
 from turngap.testing.memory import End, line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
@@ -263,3 +273,104 @@ def test_the_longest_hole_lies_between_two_pieces_of_the_reply() -> None:
     assert longest_hole_ms(pieces, 100 * ms, 200 * ms) == 35
     assert longest_hole_ms(pieces, None, 200 * ms) is None
     assert longest_hole_ms(pieces[:1], 0, 200 * ms) == 0
+
+
+def played_by(step: Step, share: tuple[Call, ...]) -> Played:
+    """Return what one caller of a step reports."""
+    return played(step, TWO_TURNS, opening(lambda _: ANSWERS), share)[0]
+
+
+def test_every_caller_calls_until_the_last_turn_that_counts() -> None:
+    # A window so short that one of two lines has a turn that counts, and the other none.
+    step = next(
+        step
+        for ms in range(0, 4000, 100)
+        if (step := step_of(TWO_TURNS, 2, Window(4.0 + ms / 1000, 0.5, 10.0))).turns
+        and not all(any(any(c.counted) for c in share) for share in shares(step, 2))
+    )
+    ends = [max(mark.at_s for mark in played_by(step, s).marks) for s in shares(step, 2)]
+    last_s = max(due for c in step.calls for due, n in zip(c.due_s, c.counted, strict=True) if n)
+    assert step.until_s == last_s + LAST_REPLY_S
+    assert min(ends) >= step.until_s
+    assert max(ends) < step.until_s + 1
+
+
+def test_a_step_that_counts_nothing_ends_at_once() -> None:
+    shape = Shape("made", (2.0,), 3.0)
+    assert Step(1, 1, Window(0, 1, 0), (Call(1, 0.0, 0, shape, (False,)),)).until_s == 0
+
+
+def test_a_call_runs_from_the_instant_at_which_its_line_is_open() -> None:
+    step = step_of(TWO_TURNS, 2, Window(4.0, 6.0, 4.0))
+    told, asked = played(step, TWO_TURNS, opening(lambda _: ANSWERS))
+    begun = {mark.call: mark.at_s for mark in told.marks if mark.running}
+    assert all(begun[call] >= at_s for call, at_s in asked.items())
+    assert len(told.marks) == 2 * len(begun)
+
+
+def test_lateness_takes_no_more_room_however_many_packets_there_are() -> None:
+    late = Lateness()
+    for _ in range(1000):
+        late.packets.update(Lateness.of((1_040_000, 2_000_000)).packets)
+    assert late.p99_ms == 2.0
+    late.packets.update({10: 200_000})
+    assert late.p99_ms == 1.0
+    assert Lateness().p99_ms is None
+
+
+def test_the_callers_lateness_is_that_of_turns_that_count() -> None:
+    step = step_of(TWO_TURNS, 2, Window(4.0, 6.0, 4.0))
+    told, _ = played(step, TWO_TURNS, opening(lambda _: ANSWERS))
+    assert told.late.p99_ms is not None
+    assert 0 <= told.late.p99_ms < 1
+
+
+GREETED = Window(0.0, 30.0, 5.0)
+GREETING_MS = 3000.0
+# The pipecat half says that it is ready at once; then the agent takes a while to greet.
+USUAL_MS, GROWS_MS = 500.0, 400.0
+
+
+def greeting(after_ms: float) -> Script:
+    answers = (Reply(delay_ms=300, speech_ms=200),)
+    return Script(replies=answers, welcome_ms=1600.0, welcome_after_ms=after_ms)
+
+
+def first_turns(step: Step, greeted_s: float, grows_ms: float) -> list[LoadTurn]:
+    """Play a level; each call is greeted `grows_ms` later than the one before."""
+    opens = opening(lambda number: greeting(USUAL_MS + (number - 1) * grows_ms))
+    patience = Patience(greeting_ms=GREETING_MS)
+    turns = played(step, TWO_TURNS, opens, patience=patience, greeted_s=greeted_s)[0].turns
+    assert all(turn.waited_ms == 0 for turn in turns if turn.turn > 1)
+    return sorted((turn for turn in turns if turn.turn == 1), key=lambda turn: turn.call)
+
+
+def greeted_step(greeted_s: float) -> Step:
+    calls = held([shape_of(TWO_TURNS, greeted_s)], 1, GREETED, seed=1)
+    return Step(1, 1, GREETED, calls)
+
+
+@pytest.fixture(scope="module")
+def usual_s() -> float:
+    """How much later the person begins for a greeting, in calls alone."""
+    (found,) = {round(turn.waited_ms) for turn in first_turns(greeted_step(0.0), 0.0, 0.0)}
+    return found / 1000
+
+
+def test_who_is_greeted_as_always_has_not_waited(usual_s: float) -> None:
+    assert usual_s > 0.5
+    turns = first_turns(greeted_step(usual_s), usual_s, 0.0)
+    assert all(turn.waited_ms < 25 and turn.hit(BUDGET_MS) for turn in turns)
+
+
+def test_a_greeting_that_comes_later_is_in_the_latency_of_the_first_turn(usual_s: float) -> None:
+    step = greeted_step(usual_s)
+    turns = first_turns(step, usual_s, GROWS_MS)
+    assert len(turns) > 4
+    for number, turn in enumerate(turns[:4]):
+        # The stream's grid, on which recordings begin, is not the agent's affair: packets are.
+        assert turn.waited_ms == pytest.approx(number * GROWS_MS, abs=25)
+        assert turn.latency_ms == pytest.approx(300 + turn.waited_ms, abs=0.1)
+    assert [turn.hit(BUDGET_MS) for turn in turns[:4]] == [True, True, False, False]
+    found = figures_of(step, turns[:4], budget_ms=BUDGET_MS, target=0.95, at_once=(1.0, 1))
+    assert found.late_started == 3

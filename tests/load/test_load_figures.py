@@ -1,5 +1,7 @@
 """The figures of a step, by hand."""
 
+import os
+import resource
 from itertools import pairwise
 from typing import Any
 
@@ -8,9 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_records import make_turn
 
+from turngap.caller.conversation import Patience
+from turngap.caller.endpoint import Endpoint
+from turngap.core.secrets import text_without_secrets
 from turngap.core.stats import percentile
-from turngap.load.calls import CallMark
-from turngap.load.figures import at_once, cut_short, evidence_of, evidence_so_far, figures_of
+from turngap.load.calls import CallMark, Share, play_share
+from turngap.load.figures import (
+    at_once,
+    cut_short,
+    evidence_of,
+    evidence_so_far,
+    figures_of,
+    why_void,
+)
 from turngap.load.record import LoadTurn, StepFigures
 from turngap.load.schedule import Shape, Step, Window, held
 
@@ -136,3 +148,60 @@ def test_calls_at_once_are_counted_whenever_they_began(calls: list[tuple[float, 
     ]
     assert most == max(running for _, running in pieces)
     assert mean == pytest.approx(sum(s * n for s, n in pieces) / WINDOW.measured_s, abs=1e-6)
+
+
+def ran(*calls: tuple[float, float]) -> list[CallMark]:
+    marks = [CallMark(n, begin, running=True) for n, (begin, _) in enumerate(calls)]
+    return marks + [CallMark(n, end, running=False) for n, (_, end) in enumerate(calls)]
+
+
+@pytest.mark.parametrize(
+    ("calls", "mean", "most"),
+    [
+        ([], 0.0, 0),
+        ([(0, 40)], 1.0, 1),
+        ([(0, 5), (31, 40)], 0.0, 0),
+        ([(0, 20), (20, 40)], 1.0, 1),
+        ([(0, 20), (15, 40)], 1.25, 2),
+        ([(12, 14), (12, 14), (12, 14)], 0.3, 3),
+        ([(0, 20)], 0.5, 1),
+    ],
+)
+def test_calls_at_once_are_those_of_the_measured_window(
+    calls: list[tuple[float, float]], mean: float, most: int
+) -> None:
+    assert at_once(ran(*calls), Window(10.0, 20.0, 5.0)) == (pytest.approx(mean), most)
+
+
+def test_a_step_is_void_where_the_caller_was_late_in_one_packet_of_a_hundred() -> None:
+    assert why_void([turn_of(1, 300.0)], 10.0, 10.0) is None
+    assert "late by 10.1 ms (p99), over 10 ms" in (why_void([turn_of(1, 300.0)], 10.0, 10.1) or "")
+
+
+def test_a_lost_caller_comes_before_a_late_one() -> None:
+    turns = [missed(1, "worker_lost"), turn_of(2, 300.0)]
+    assert why_void(turns, 10.0, 90.0) == "a caller was lost: a reason"
+    assert why_void([], 10.0, None) is None
+
+
+def test_a_caller_gets_the_variables_of_the_endpoint_and_as_many_files_as_it_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AGENT_TOKEN", "hush-4f9a77c1d2")
+    monkeypatch.delenv("UNSET_TOKEN", raising=False)
+    headers = ("Authorization: Bearer ${AGENT_TOKEN}", "X-Other: ${UNSET_TOKEN}")
+    endpoint = Endpoint("ws://agent.example/${AGENT_TOKEN}", headers=headers)
+    variables = endpoint.variables()
+    assert variables == {"AGENT_TOKEN": "hush-4f9a77c1d2"}
+    share = Share(1, (), endpoint, (), 800.0, 10.0, Patience(), 0.0, 0.0, variables)
+    assert "hush" not in repr(share)
+    monkeypatch.delenv("AGENT_TOKEN")  # another machine
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+        play_share(share, lambda _: None)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+        assert os.environ["AGENT_TOKEN"] == "hush-4f9a77c1d2"
+        assert "hush" not in text_without_secrets("the token hush-4f9a77c1d2 is refused")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

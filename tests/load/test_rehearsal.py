@@ -1,17 +1,13 @@
 """What calls alone show, in virtual time: a level then holds as many calls at once as it says."""
 
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from made_calls import ANSWERS, BUDGET_MS, scenario_of
+from made_calls import ANSWERS, opening, played, scenario_of
 
 from turngap.caller.conversation import Patience
-from turngap.caller.line import Line
-from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
-from turngap.load.calls import LinePlayer, Played, play_step
 from turngap.load.figures import at_once
 from turngap.load.plan import REHEARSED_S, LoadPlan, Waits, shape_of
 from turngap.load.rehearsal import Rehearsed, rehearse
@@ -36,16 +32,9 @@ def plan_of(*scenarios: LoadedScenario, **asked: Any) -> LoadPlan:
 
 
 def rehearsed(script: Script, *scenarios: LoadedScenario, **asked: Any) -> Rehearsed:
-    async def main() -> Rehearsed:
-        clock = LoopClock()
-
-        def opens(clock: Clock) -> AbstractAsyncContextManager[Line]:
-            return line_to(script, clock=clock)
-
-        plan = plan_of(*scenarios, **asked)
-        return await rehearse(plan, opens, clock=clock, watch=clock)
-
-    return in_virtual_time(main())
+    clock, plan = LoopClock(), plan_of(*scenarios, **asked)
+    opens = lambda clock: line_to(script, clock=clock)  # noqa: E731
+    return in_virtual_time(rehearse(plan, opens, clock=clock, watch=clock))
 
 
 def calls_at_once(script: Script, found: Rehearsed) -> tuple[float, int]:
@@ -53,20 +42,10 @@ def calls_at_once(script: Script, found: Rehearsed) -> tuple[float, int]:
     shapes = [shape_of(scenario, found.greeted_s, found.waits) for scenario in (ONE, OTHER)]
     step = Step(1, 4, WINDOW, held(shapes, 4, WINDOW, seed=1))
 
-    async def main() -> Played:
-        clock = LoopClock()
-        player = LinePlayer(
-            [ONE, OTHER],
-            lambda _: line_to(script, clock=clock),
-            clock,
-            budget_ms=BUDGET_MS,
-            patience=Patience(greeting_ms=found.greeting_ms),
-            greeted_s=found.greeted_s,
-            watch=clock,
-        )
-        return await play_step(step, player, clock)
-
-    return at_once(in_virtual_time(main()).marks, WINDOW)
+    patience = Patience(greeting_ms=found.greeting_ms)
+    opens, greeted_s = opening(lambda _: script), found.greeted_s
+    reported, _ = played(step, [ONE, OTHER], opens, patience=patience, greeted_s=greeted_s)
+    return at_once(reported.marks, WINDOW)
 
 
 @pytest.mark.parametrize(("times", "known"), [(0.5, True), (2.0, True), (0.5, False), (2.0, False)])
@@ -118,24 +97,17 @@ def test_one_call_without_a_greeting_does_not_show_that_none_will_come() -> None
     late = Script(replies=answers, welcome_ms=1600, welcome_after_ms=9000)
     scripts = iter([late, replace(late, welcome_after_ms=1000)])
     clock = LoopClock()
-
-    def opens(clock: Clock) -> AbstractAsyncContextManager[Line]:
-        return line_to(next(scripts), clock=clock)
-
+    opens = lambda clock: line_to(next(scripts), clock=clock)  # noqa: E731
     found = in_virtual_time(rehearse(plan_of(ONE), opens, clock=clock, watch=clock))
     assert found.greeting_ms == 5000
     assert found.greeted_s > 1
 
 
 def test_a_rehearsal_does_not_go_on_for_ever() -> None:
-    talks = Script(replies=(Reply(delay_ms=300, speech_ms=15_000),))
+    talks, clock = Script(replies=(Reply(delay_ms=300, speech_ms=15_000),)), LoopClock()
 
     async def main() -> tuple[Rehearsed, int]:
-        clock = LoopClock()
-
-        def opens(clock: Clock) -> AbstractAsyncContextManager[Line]:
-            return line_to(talks, clock=clock)
-
+        opens = lambda clock: line_to(talks, clock=clock)  # noqa: E731
         found = await rehearse(plan_of(OTHER), opens, clock=clock, watch=clock)
         return found, clock.now_ns()
 

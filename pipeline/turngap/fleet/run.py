@@ -296,11 +296,15 @@ class SimulationPlan:
     ray_address: str | None = None
     settings: Mapping[str, Any] | None = None
 
+    @property
+    def turn_s(self) -> float:
+        """Return the mean length of a turn with an idle LLM."""
+        return (self.workload.mean_turn_ms + idle_turn_ms(self.fleet, self.workload)) / 1000
+
     def load(self, calls: float) -> Load:
         """Build the load of this many calls, with how long it is measured."""
-        turn_s = (self.workload.mean_turn_ms + idle_turn_ms(self.fleet, self.workload)) / 1000
-        wanted = self.seconds or min(MOST_S, max(LEAST_S, TURNS * turn_s / calls))
-        return Load(calls, max(wanted, LEAST_TURNS * turn_s / calls))
+        seconds = self.seconds or min(MOST_S, max(LEAST_S, TURNS * self.turn_s / calls))
+        return Load(calls, max(seconds, LEAST_TURNS * self.turn_s / calls))
 
     def task(self, calls: float) -> LoadTask:
         """Build the task that measures this load, with all that its figures need."""
@@ -321,8 +325,7 @@ class SimulationPlan:
         """
         if self.executor != "local":
             return executor(self.executor, self.workers, self.ray_address)
-        turn_s = (self.workload.mean_turn_ms + idle_turn_ms(self.fleet, self.workload)) / 1000
-        turns = sum(self.load(calls).seconds * calls / turn_s for calls in self.loads)
+        turns = sum(self.load(calls).seconds * calls / self.turn_s for calls in self.loads)
         most = self.workers or (os.cpu_count() or 1 if turns >= WORTH_TURNS else 1)
         on = executor("local", min(most, len(self.loads)), self.ray_address)
         return on if on.workers > 1 else None

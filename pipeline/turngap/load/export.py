@@ -1,6 +1,6 @@
 """A load test's page, its figures as JSON, and its steps and turns as CSV."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
@@ -8,7 +8,6 @@ from typing import Any, cast, get_args
 
 from turngap.core.budget import OUTCOMES
 from turngap.core.columns import Cell, Column, Type, row_of
-from turngap.core.stats import Percentile
 from turngap.core.untrusted import printable
 from turngap.load.figures import knee
 from turngap.load.record import Certificate, LoadRecord, LoadTurn, Missed, StepFigures
@@ -118,11 +117,10 @@ _OF_STEP: dict[str, Callable[[StepFigures], Cell]] = {
 }
 
 
-def _outcomes_of(name: str) -> Callable[[StepFigures], Cell]:
-    return lambda step: step.outcomes.get(name, 0)
-
-
-_OF_STEP |= {f"turns_{name}": _outcomes_of(name) for name in (*OUTCOMES, *get_args(Missed))}
+_OF_STEP |= {
+    f"turns_{name}": lambda step, name=name: step.outcomes.get(name, 0)
+    for name in (*OUTCOMES, *get_args(Missed))
+}
 
 
 def _turn_value(name: str) -> Callable[[TurnAndBudget], Cell]:
@@ -158,34 +156,20 @@ STEPS_CSV, TURNS_CSV = "steps.csv", "turns.csv"
 
 def load_json(record: LoadRecord, folder: Path) -> dict[str, Any]:
     """Build the output of `--json`. Scripts rely on its keys: keys may be added, none removed."""
-    found, bend = record.capacity, knee(record.steps)
+    certificate, bend = record.capacity, knee(record.steps)
+    if certificate is None:
+        searched = record.mode == "search"
+        why = "the search did not come to its end" if searched else "no capacity was searched for"
+        certificate = Certificate(None, None, 0, None, record.confidence, None, None, why)
+    at_once = certificate.at_once and _at_once(certificate.at_once)
     return {
         "path": str(folder),
         "valid": record.valid,
         **record.model_dump(mode="json", exclude={"capacity", "steps"}),
-        "capacity": _no_capacity(record) if found is None else _capacity(found),
+        "capacity": {**asdict(certificate), "at_once": at_once},
         "knee": bend and {"sessions": bend[0].sessions, "grown_at": bend[1].sessions},
         "steps": [_step(step) for step in record.steps],
     }
-
-
-def _no_capacity(record: LoadRecord) -> dict[str, Any]:
-    """Build the same keys for a test without a capacity, searched for or not."""
-    searched = (
-        "the search did not come to its end"
-        if record.mode == "search"
-        else ("no capacity was searched for")
-    )
-    return {
-        **dict.fromkeys(("sessions", "hit_rate", "low", "not_held", "caller_late_ms", "at_once")),
-        "turns": 0,
-        "confidence": record.confidence,
-        "why": searched,
-    }
-
-
-def _capacity(found: Certificate) -> dict[str, Any]:
-    return {**asdict(found), "at_once": found.at_once and _at_once(found.at_once)}
 
 
 def _at_once(at_once: tuple[float, int]) -> dict[str, Any]:
@@ -199,16 +183,12 @@ def _step(step: StepFigures) -> dict[str, Any]:
         "low": step.hit_rate.low,
         "high": step.hit_rate.high,
         "hits": step.hit_rate.hits,
-        "gap_ms": _percentiles(step.gap_ms),
+        "gap_ms": {
+            **{name: p.value for name, p in step.gap_ms.items()},
+            "ci95": {name: [p.low, p.high] for name, p in step.gap_ms.items()},
+            "why_none": {name: p.why_none for name, p in step.gap_ms.items() if p.why_none},
+        },
         "at_once": _at_once(step.at_once),
-    }
-
-
-def _percentiles(found: Mapping[str, Percentile]) -> dict[str, Any]:
-    return {
-        **{name: p.value for name, p in found.items()},
-        "ci95": {name: [p.low, p.high] for name, p in found.items()},
-        "why_none": {name: p.why_none for name, p in found.items() if p.why_none},
     }
 
 

@@ -265,7 +265,10 @@ class Keeper:
         if self.search is not None:
             if failure:
                 self.search.stop(failure)
-            capacity = self._certificate(self.search.certificate())
+            capacity = self.search.certificate()
+            confirming = [s for s in self._record.steps if s.confirms and s.void is None]
+            steps = [step for step in confirming if step.sessions == capacity.sessions]
+            capacity = replace(capacity, at_once=pooled_at_once(steps))
         ended = failure or self._void(capacity) or (capacity.why if capacity is not None else None)
         update = {
             "finished_utc": None if failure else utc_now(self._record.started_utc),
@@ -288,15 +291,6 @@ class Keeper:
             unknown = {capacity.not_held} - {step.sessions for step in steps if not step.void}
             steps = [step for step in steps if step is steps[-1] or step.sessions in unknown]
         return next((step.void for step in steps if step.void), None)
-
-    def _certificate(self, found: Certificate) -> Certificate:
-        """Add the calls at once of its steps to a certificate."""
-        steps = [
-            step
-            for step in self._record.steps
-            if step.confirms and step.void is None and step.sessions == found.sessions
-        ]
-        return replace(found, at_once=pooled_at_once(steps))
 
 
 def _opening_record(plan: LoadPlan, executor: Executor) -> LoadRecord:

@@ -1,6 +1,6 @@
 """The report of a load test: its tables and drawings. The sentences are those of `load.words`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from turngap.report.sections import (
     Drawing,
     Item,
     Line,
-    Lines,
     Report,
     Section,
     Table,
@@ -60,17 +59,13 @@ def load_svg(record: LoadRecord, name: str) -> str:
 
 def load_report(record: LoadRecord) -> Report:
     """Report the answer, the steps that it is based on, and what is not measured."""
-    warnings = words.voids(record)
-    if off := words.broken_off(record):
-        warnings = [off, *warnings]
+    warnings = [*filter(None, [words.broken_off(record)]), *words.voids(record)]
     agent = report_words.agent_words(record.name, record.agent)
     played = report_words.scenarios_words([*record.scenario_hashes])
     subject = " · ".join([*agent, played])
     lead = [Line("answer", words.answer(record), "strong")]
     if off := words.off_level_words(record):
         lead.append(Line("warning", off, "unsure"))
-    # A terminal shows a verdict in the place of the title.
-    named = lines(("agent", subject), where=TERMINAL)
     return Report(
         command="load",
         subject=subject,
@@ -81,12 +76,26 @@ def load_report(record: LoadRecord) -> Report:
         warnings=warnings,
         sections=[
             Section("Against load", [Drawing(chart) for chart in charts(record)]),
+            # A terminal shows a verdict in the place of the title, so the agent is named here.
             Section(
                 "Steps",
-                [named, _gaps(record), _calls(record)],
+                [lines(("agent", subject), where=TERMINAL), _gaps(record), _calls(record)],
             ),
-            Section("What it says", [_reading(record)]),
-            Section("How it was measured", [_how(record), *_settings(record)]),
+            Section(
+                "What it says",
+                [
+                    lines(
+                        ("confidence", words.certificate_words(record)),
+                        ("next level", words.next_words(record)),
+                        ("knee", words.knee_words(record)),
+                        ("missed", words.missed_words(record)),
+                        ("refused", words.refused_words(record)),
+                        ("stopped", words.ended(record)),
+                        *(("unmeasured", each) for each in words.not_measured(record)),
+                    )
+                ],
+            ),
+            Section("How it was measured", [*_how(record)]),
         ],
     )
 
@@ -174,42 +183,20 @@ def _count(n: int) -> Cell:
     return Cell(f"{n:,}", "bad" if n else "dim")
 
 
-def _reading(record: LoadRecord) -> Lines:
-    return lines(
-        ("confidence", words.certificate_words(record)),
-        ("next level", words.next_words(record)),
-        ("knee", words.knee_words(record)),
-        ("missed", words.missed_words(record)),
-        ("refused", words.refused_words(record)),
-        ("stopped", words.ended(record)),
-        *(("unmeasured", each) for each in words.not_measured(record)),
-    )
-
-
-def _how(record: LoadRecord) -> Lines:
-    machine = record.machine
-    return lines(
+def _how(record: LoadRecord) -> Iterator[Item]:
+    machine, rate_hz = record.machine, record.agent.get("line_rate_hz")
+    yield lines(
         ("calls", words.schedule_words(record)),
         ("caller", words.caller_words(record)),
-        (
-            "instrument",
-            report_words.instrument_words(record.calibration, record.agent.get("line_rate_hz")),
-        ),
-        (
-            "machine",
-            f"{printable(machine.cpu)}, {machine.cores} cores, {machine.memory_gib:g} GiB",
-        ),
+        ("instrument", report_words.instrument_words(record.calibration, rate_hz)),
+        ("machine", f"{printable(machine.cpu)}, {machine.cores} cores, {machine.memory_gib:g} GiB"),
         where=PAGE,
     )
-
-
-def _settings(record: LoadRecord) -> list[Item]:
-    about = {**record.settings, "agent": record.agent}
     versions = f"turngap {record.turngap_version}, schema {record.schema_version}"
-    return facts(
+    yield from facts(
         "Settings",
         [
-            *report_words.flat(about),
+            *report_words.flat({**record.settings, "agent": record.agent}),
             ("version", versions),
             ("commit", record.commit or "not in a git checkout"),
         ],

@@ -237,23 +237,21 @@ def off_level_words(record: LoadRecord) -> str:
     )
 
 
-def _is_here(record: LoadRecord) -> bool:
-    """Return whether the agent and its callers run on the same machine, as far as known."""
+def not_measured(record: LoadRecord) -> list[str]:
+    """List what this load test does not measure, one sentence each."""
+    certificate, sentences = record.capacity, list[str]()
+    if certificate is not None and certificate.sessions and certificate.not_held is None:
+        sentences.append(
+            f"more than {sessions_words(certificate.sessions)}: the search ended there"
+        )
     try:
         host = urlsplit(place_of(str(record.agent.get("url", "")))).hostname or ""
     except ValueError:
-        return False
-    return record.executor == "local" and ("stack" in record.agent or is_loopback(host))
-
-
-def not_measured(record: LoadRecord) -> list[str]:
-    """List what this load test does not measure, one sentence each."""
-    found, more = record.capacity, list[str]()
-    if found is not None and found.sessions is not None and found.not_held is None:
-        more.append(f"more than {sessions_words(found.sessions)}: the search ended there")
-    if record.steps and _is_here(record):
-        more.append("the network: agent and callers share this machine, and its processors")
-    return more
+        return sentences
+    is_here = record.executor == "local" and ("stack" in record.agent or is_loopback(host))
+    if record.steps and is_here:
+        sentences.append("the network: agent and callers share this machine, and its processors")
+    return sentences
 
 
 def refused_words(record: LoadRecord) -> str:

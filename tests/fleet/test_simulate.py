@@ -313,8 +313,8 @@ def test_the_example_has_every_key_of_a_fleet_file_with_its_default(tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "kind", "says"),
     [
-        ((), "simulate.no_source", "no --from RUN, and no turn.before_ms, turn.after_ms"),
-        (sets("turn.before_ms=300"), "simulate.no_source", "no turn.after_ms"),
+        ((), "simulate.no_source", "give --from RUN, or set turn.before_ms, turn.after_ms"),
+        (sets("turn.before_ms=300"), "simulate.no_source", "or set turn.after_ms"),
         (TURN, "simulate.no_source", "call.system_tokens"),
         ((*TURN, *sets("call.system_tokens=9")), "simulate.no_source", "call.turns"),
         (("--from", "no-such-run"), "run.unknown", "no-such-run"),

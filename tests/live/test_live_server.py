@@ -167,7 +167,7 @@ async def test_a_typed_turn_is_answered_and_kept_out_of_the_figures(tmp_path: Pa
         await page.say("turngap.turn", typed)
         kept = await page.next("kept")
         assert (kept["gap_ms"], kept["left_out"], kept["outcome"]) == (None, "typed", "answered")
-        assert "nobody spoke" in kept["why_no_gap"]
+        assert "no one spoke" in kept["why_no_gap"]
         assert kept["record"]["say"] == "good <b>evening</b>"
 
 
@@ -469,7 +469,7 @@ async def test_a_quiet_conversation_is_warned_and_closed(tmp_path: Path) -> None
         await page.until(lambda: page.closed)
         assert page.closed is not None
         assert page.closed[0] == 4408
-        assert "nobody spoke" in page.closed[1]
+        assert "no one spoke" in page.closed[1]
 
 
 # --- a lost line ------------------------------------------------------------------------------

@@ -1,39 +1,26 @@
 """The figures that the page shows, made of what is stored."""
 
+from typing import Any
+
 import pytest
+from made_records import make_turn
 
 from turngap.core.clusters import NO_INTERVAL
-from turngap.core.results import AudioRecord, PacingRecord, Turn
+from turngap.core.results import Turn
 from turngap.live.keeping import figures_of
 
 ALL = ("answered", "late", "no_reply", "cut_in", "abandoned", "error")
 
 
-def turn(outcome: str, gap_ms: float | None, **more: object) -> Turn:
-    pacing = PacingRecord(
-        packets=0, late_ms_p50=None, late_ms_max=None, loop_lag_ms_max=None, starved=False
+def turn(outcome: str, gap_ms: float | None, **more: Any) -> Turn:
+    return make_turn(
+        marks_ms=None,
+        outcome=outcome,
+        gap_ns=None if gap_ms is None else round(gap_ms * 1e6),
+        gap_ms=gap_ms,
+        why_no_gap="made up" if gap_ms is None else None,
+        **more,
     )
-    fields = {
-        "scenario": "made-up-live",
-        "turn": 1,
-        "repeat": 1,
-        "say": "",
-        "outcome": outcome,
-        "ended": "reply_done",
-        "budget_ms": 800.0,
-        "gap_ns": None if gap_ms is None else round(gap_ms * 1e6),
-        "gap_ms": gap_ms,
-        "why_no_gap": None if gap_ms is not None else "made up",
-        "stages": (),
-        "transcript": "",
-        "reply": "",
-        "lead_ms": None,
-        "yield_ms": None,
-        "marks": (),
-        "pacing": pacing,
-        "audio": AudioRecord(file="", user_start_ms=0, user_end_ms=0, onset_ms=None),
-    }
-    return Turn.model_validate(fields | more)
 
 
 def test_before_the_first_turn_there_is_nothing() -> None:

@@ -8,7 +8,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import IO, Any
 
 from turngap.children import PARENT_HOLDS_STDIN
@@ -60,44 +60,35 @@ class LocalWorker:
         # What it prints must not come between what this process prints, and is only looked at if
         # it ends: so it goes to a file, which never blocks the process as a pipe would.
         printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the worker ends
-        try:
-            with theirs:
-                process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "turngap.workers.process",
-                    str(theirs.fileno()),
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=printed,
-                    stderr=printed,
-                    pass_fds=[theirs.fileno()],
-                    env={**os.environ, PARENT_HOLDS_STDIN: "1"},
-                    start_new_session=True,  # a Ctrl-C in the terminal is the parent's
-                )
-        except BaseException as e:
-            ours.close()
-            printed.close()
-            if isinstance(e, OSError):
+        with ExitStack() as undo:
+            undo.callback(printed.close)
+            undo.callback(ours.close)
+            try:
+                with theirs:
+                    process = await asyncio.create_subprocess_exec(
+                        *(sys.executable, "-P", "-m", "turngap.workers.process"),
+                        str(theirs.fileno()),
+                        stdin=asyncio.subprocess.PIPE,
+                        stdout=printed,
+                        stderr=printed,
+                        pass_fds=[theirs.fileno()],
+                        env={**os.environ, PARENT_HOLDS_STDIN: "1"},
+                        start_new_session=True,  # a Ctrl-C in the terminal is the parent's
+                    )
+            except OSError as e:
                 raise _not_started(e.strerror or str(e)) from e
-            raise
-        try:
-            line = await asyncio.open_connection(sock=ours)
-        except BaseException:
-            process.kill()
-            ours.close()
-            printed.close()
-            raise
-        worker = cls(name, process, *line, printed)
+            undo.callback(process.kill)
+            worker = cls(name, process, *await asyncio.open_connection(sock=ours), printed)
+            undo.pop_all()
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 await worker._send(packed((name, list(path))))
                 await worker._receive()
-        except (_GoneError, TimeoutError) as e:
+        except BaseException as e:
             await worker.end()
-            raise _not_started(str(e) or f"it said nothing for {START_TIMEOUT_S:g} s") from e
-        except BaseException:
-            await worker.end()
+            if isinstance(e, _GoneError | TimeoutError):
+                reason = str(e) or f"it did not answer within {START_TIMEOUT_S:g} s"
+                raise _not_started(reason) from e
             raise
         return worker
 

@@ -118,21 +118,6 @@ def test_only_a_command_that_judges_may_exit_with_a_verdict() -> None:
         assert answers(other) == {0}
 
 
-def test_contributing_says_how_many_commands_are_run() -> None:
-    own = [c for c in COMMANDS if c.ours is not None]
-    run = sum(not c.within and LEFT_OUT not in c.words for c in own)
-    counted = [len(COMMANDS), run, len(own) - run, len(COMMANDS) - len(own)]
-    contributing = " ".join((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split())
-    told = re.search(
-        r"Of some (\d+) commands that the documentation shows, (\d+) are run, (\d+) are parsed, "
-        r"and (\d+) are left out",
-        contributing,
-    )
-    assert told is not None
-    # One more command on a page makes nothing untrue.
-    assert [int(n) for n in told.groups()] == pytest.approx(counted, rel=0.1), counted
-
-
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_command_within_a_sentence_names_what_there_is(page: Path) -> None:
     """It may be only the beginning of one, as in `turngap check --against`, but names no other."""

@@ -9,7 +9,7 @@ from turngap.check import words as check_words
 from turngap.check.record import BudgetRecord, MetricVerdict
 from turngap.core.results import Turn
 from turngap.core.stats import percentile
-from turngap.report import words
+from turngap.report import looks, words
 from turngap.report.charts import Bar, Chart, Mark, Rule, round_step
 from turngap.report.sections import Range
 
@@ -90,7 +90,9 @@ def moved_in(pair: TurnPair) -> str:
     moved = {n: after.get(n, 0.0) - before.get(n, 0.0) for n in dict.fromkeys([*before, *after])}
     largest = sorted(moved.items(), key=lambda item: -abs(item[1]))[:3]
     return ", ".join(
-        f"{name} {check_words.signed_ms(ms)} ms" for name, ms in largest if abs(ms) >= 1
+        f"{looks.short_name(name)} {check_words.signed_ms(ms)} ms"
+        for name, ms in largest
+        if abs(ms) >= 1
     )
 
 

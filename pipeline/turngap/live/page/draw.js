@@ -43,23 +43,19 @@ export function waterfall({ stages, ended }, compact) {
 	const spoken = stages.map(({ name, ns }) => `${name} ${ms(ns / 1e6)}`).join(", ") || (ended ? "no reply" : "");
 	const height = compact ? BAR : Math.max(1, stages.filter(isSeen).length) * ROW;
 	const svg = ground(height, `Stages in ms: ${spoken}`, !compact), rule = svg.querySelector(".rule");
+	if (!compact) svg.classList.add("named");
 	let at = 0, y = compact ? 0 : 4;
 	for (const stage of stages) {
 		const { name, ns } = stage, value = ns / 1e6, ends = [place(at), place((at += value))].sort((a, b) => a - b);
 		if (!compact && !isSeen(stage)) continue;
 		rule.before(bar(name.split("_")[0], ...ends, y, BAR)); // which shows where it is crossed
 		if (compact) continue;
-		svg.append(named(`${value < 0 ? "cut in" : name} ${ms(value)}`, ...ends, y + 10));
+		const label = `${value < 0 ? "cut in" : name} ${ms(value)}`; // left of the drawing, clear of the rule
+		svg.append(element("text", { x: 0, y: y + 10, dx: -8, class: "name" }, label));
 		y += ROW;
 	}
 	if (ended && !stages.length) svg.append(element("line", { class: "silence", x1: `${place(0)}%`, x2: "100%", y1: 6, y2: 6 }));
 	return svg;
-}
-
-/** A label where there is room: right of the bar, left of it, or on it. */
-function named(text, from, to, y) {
-	const [x, dx, kind] = to <= 64 ? [to, 5, ""] : from > 40 ? [from, -5, "before"] : [to, -5, "before inside"];
-	return element("text", { x: `${x}%`, y, dx, class: `name ${kind}` }, text);
 }
 
 function isSeen({ ns }) {

@@ -335,11 +335,11 @@ def _series(entries: Sequence[Entry]) -> list[list[Entry]]:
         if e.kind == "replay" and e.played:
             key = (e.agent, e.line, e.played, e.machine, e.metrics_version, e.starved_ms)
             series.setdefault(key, []).append(e)
-    return [runs for runs in series.values() if any(map(_has_reached, runs))]
-
-
-def _has_reached(entry: Entry) -> bool:
-    return entry.valid or entry.status != "failed" or entry.n > 0
+    return [
+        runs
+        for runs in series.values()
+        if any(run.valid or run.status != "failed" or run.n > 0 for run in runs)
+    ]
 
 
 def _gaps(entry: Entry) -> Mapping[TurnKey, float]:

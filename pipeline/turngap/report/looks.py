@@ -52,92 +52,58 @@ class StageLook:
     owner: str
 
 
+# fmt: off
 STAGES: dict[str, StageLook] = {
     "endpoint": StageLook(
-        "░",
-        "listen",
-        "end of turn decided",
-        "until the agent decided that the turn was over",
+        "░", "listen", "end of turn decided", "until the agent decided that the turn was over",
         "`stop_secs` of the VAD and `user_speech_timeout` of the turn strategy; watch the cut-ins",
     ),
     "transcript": StageLook(
-        "▒",
-        "listen",
-        "transcript final",
-        "until the final transcript was there",
+        "▒", "listen", "transcript final", "until the final transcript was there",
         "the recogniser: a smaller model, or one that streams",
     ),
     "llm_request": StageLook(
-        "╱",
-        "think",
-        "LLM asked",
-        "until the language model was asked",
+        "╱", "think", "LLM asked", "until the language model was asked",
         "what it does between transcript and LLM: retrieval, filters, context",
     ),
     "tool_call": StageLook(
-        "╲",
-        "think",
-        "tool called",
-        "until it called a tool",
+        "╲", "think", "tool called", "until it called a tool",
         "the LLM: a faster model, or a shorter prompt",
     ),
     "tool_result": StageLook(
-        "┼",
-        "think",
-        "tool answered",
-        "until the last of its tools had answered",
+        "┼", "think", "tool answered", "until the last of its tools had answered",
         "the tools, or a phrase that is spoken while they work",
     ),
     "llm_first_token": StageLook(
-        "█",
-        "think",
-        "first token",
-        "until its first token",
+        "█", "think", "first token", "until its first token",
         "the LLM: a faster model, a nearer server, or a shorter prompt",
     ),
     "tts_request": StageLook(
-        "▚",
-        "speak",
-        "first sentence",
-        "until the LLM had written the first sentence",
+        "▚", "speak", "first sentence", "until the LLM had written the first sentence",
         "the LLM's tokens per second, and how long its first sentence is",
     ),
     "tts_first_audio": StageLook(
-        "▓",
-        "speak",
-        "first audio",
-        "until the voice gave its first audio",
+        "▓", "speak", "first audio", "until the voice gave its first audio",
         "the voice: a faster or a streaming one",
     ),
     "tts_first_audible": StageLook(
-        "·",
-        "speak",
-        "silence before speech",
-        "silence at the head of that audio",
+        "·", "speak", "silence before speech", "silence at the head of that audio",
         "the voice, whose audio begins with silence",
     ),
     "sent": StageLook(
-        "=",
-        "line",
-        "audio sent",
-        "until that audio was written to the line",
+        "=", "line", "audio sent", "until that audio was written to the line",
         "the output transport: how much audio it holds back",
     ),
     "received": StageLook(
-        "»",
-        "line",
-        "audio received",
-        "until it reached the caller",
+        "»", "line", "audio received", "until it reached the caller",
         "the network, or an agent that sends audio in bursts",
     ),
     "agent_onset": StageLook(
-        ":",
-        "line",
-        "first word played",
-        "in the caller's playout, until it was heard",
+        ":", "line", "first word played", "in the caller's playout, until it was heard",
         "sound that is no speech before the first word, or audio that arrives late",
     ),
 }
+# fmt: on
 UNKNOWN_STAGE = StageLook(
     "?", "unknown", "unattributed", "not explained by any mark that the agent reported", ""
 )

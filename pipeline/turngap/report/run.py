@@ -395,6 +395,9 @@ def turn_lines(turn: Turn) -> list[Line]:
 # A run as one JSON document.
 
 
+_UNPRINTED = {"schema_version", "marks", "agent_turns", "events"}
+
+
 def run_json(run: Run) -> dict[str, Any]:
     """Build the document, of plain JSON types.
 
@@ -410,7 +413,8 @@ def run_json(run: Run) -> dict[str, Any]:
         "problems": list(run.problems),
         "summary": run.summary.as_json(),
         "turn_taking": turn_taking(run.turns).as_json(),
-        "turns": [_turn(turn) for turn in run.turns],
+        # Without their marks and raw events, which stay in `turns.jsonl`.
+        "turns": [turn.model_dump(mode="json", exclude=_UNPRINTED) for turn in run.turns],
         "planned_turns": record.planned_turns,
         "budget_ms": record.budget_ms,
         "starved_ms": record.starved_ms,
@@ -436,13 +440,6 @@ def run_json(run: Run) -> dict[str, Any]:
             },
         ),
     }
-
-
-def _turn(turn: Turn) -> dict[str, Any]:
-    """Dump a turn without its marks and raw events, which stay in `turns.jsonl`."""
-    return turn.model_dump(
-        mode="json", exclude={"schema_version", "marks", "agent_turns", "events"}
-    )
 
 
 # A calibration: the instrument's own error.

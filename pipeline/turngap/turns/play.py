@@ -9,7 +9,6 @@ from typing import Self, get_args
 from turngap import __version__
 from turngap.backends import Kind
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.results import Turn
 from turngap.core.sizes import several
 from turngap.core.summary import counted_turns
 from turngap.play.options import Asked
@@ -26,7 +25,6 @@ from turngap.turns.figures import (
     GAP_MS,
     SHARE,
     TURNS_FILE,
-    PointRecord,
     TurnsRecord,
     measured_curve,
     point_figures,
@@ -215,6 +213,7 @@ def _record(
         for value, run in zip(plan.points, runs, strict=True)
     ]
     played = counted_turns([turn for run in runs for turn in run.turns])
+    gaps = [point.gap_ms.value or 0.0 for point in points]  # the most patient one waits longest
     return TurnsRecord(
         turngap_version=__version__,
         commit=git_commit(),
@@ -232,16 +231,10 @@ def _record(
         gap_ms=GAP_MS,
         points=tuple(points),
         measured=measured_curve([run.turns for run in runs]),
-        waiting=waiting_curve(_most_patient(points, runs)),
+        waiting=waiting_curve(runs[gaps.index(max(gaps))].turns),
         silence=silence_curve(played),
         failure=None if failure is None else str(failure),
         stand_ins=tuple(dict.fromkeys(name for run in runs for name in run.record.stand_ins)),
         label=plan.label,
         settings={"seed": plan.choice.seed, "starved_ms": plan.starved_ms},
     )
-
-
-def _most_patient(points: Sequence[PointRecord], runs: Sequence[Run]) -> tuple[Turn, ...]:
-    """Return the turns of the point with the longest median gap."""
-    gaps = [point.gap_ms.value or 0.0 for point in points]
-    return runs[gaps.index(max(gaps))].turns

@@ -265,7 +265,12 @@ def curve_chart(record: TurnsRecord) -> Chart | None:
     ]
     if not curves:
         return None
-    right, top = _right([c for c, *_ in curves]), _top([c for c, *_ in curves])
+    records = [curve for curve, *_ in curves]
+    read = [curve.gap_at_share_ms.value or 0.0 for curve in records]
+    played = [point.gap_ms for point in records[0].points] if len(records[0].points) < 20 else []
+    right = min(MOST_MS, max(LEAST_MS, *(1.2 * ms for ms in (*read, *played, 0.0))))
+    highest = max(p.high if p.high is not None else p.cut_ins for c in records for p in c.points)
+    top = max(0.1, -(-highest // 0.1) * 0.1)
     at_gap = Mark(100 * record.gap_ms / right, f"{record.gap_ms:.0f} ms", strong=True)
     step = round_step(right, 6)
     ticks = (Mark(100 * n * step / right, f"{n * step:.0f}") for n in range(int(right / step) + 1))
@@ -324,14 +329,3 @@ def _within(curve: CurveRecord, right: float) -> list[tuple[float, float]]:
     inside = [(gap, share) for gap, share in zip(gaps, shares, strict=True) if gap < right]
     beyond = [(right, float(np.interp(right, gaps, shares)))] if gaps[-1] >= right else []
     return [*inside, *beyond]
-
-
-def _right(curves: Sequence[CurveRecord]) -> float:
-    read = [curve.gap_at_share_ms.value or 0.0 for curve in curves]
-    played = [point.gap_ms for point in curves[0].points] if len(curves[0].points) < 20 else []
-    return min(MOST_MS, max(LEAST_MS, *(1.2 * ms for ms in (*read, *played, 0.0))))
-
-
-def _top(curves: Sequence[CurveRecord]) -> float:
-    highest = max(p.high if p.high is not None else p.cut_ins for c in curves for p in c.points)
-    return max(0.1, -(-highest // 0.1) * 0.1)

@@ -333,7 +333,7 @@ def test_other_scenarios_than_were_played_are_refused(tmp_path: Path, library: P
     (library / "talk.yaml").rename(library / "other.yaml")
     with pytest.raises(InputError, match="'talk', which is not in") as e:
         expectations(run, library)
-    assert "--scenarios DIR" in e.value.hint
+    assert "--library DIR" in e.value.hint
 
 
 @pytest.mark.parametrize(

@@ -139,8 +139,9 @@ def judge(_: typer.Context, asked: Asked) -> None:
             hint="--transcribe STT, --llm LLM or both; `turngap backends` lists them",
         )
     library, root = asked.library, asked.root
-    recogniser = asked.transcribe and recogniser_backend(asked.transcribe, library)
-    model = asked.llm and judge_backend(asked.llm, library)
+    stt, llm = asked.transcribe, asked.llm
+    recogniser = None if stt is None else recogniser_backend(stt, library)
+    model = None if llm is None else judge_backend(llm, library)
     if (comparison := find_folder(asked.run, COMPARISON_FILE, root)) is not None:
         _show_judged(comparison, recogniser, model, library, json_=asked.json_)
         return

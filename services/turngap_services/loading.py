@@ -4,17 +4,19 @@ import ctypes
 import re
 import sys
 import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
+from importlib import import_module, resources
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from loguru import logger
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from turngap.backends import AGENT, Need
-from turngap.core.errors import AgentError
+from turngap.core.errors import AgentError, InputError
+from turngap.core.problems import in_a_line
 
 T = TypeVar("T")
 
@@ -33,6 +35,52 @@ def lazily(function: str) -> Callable[..., Any]:
         return getattr(import_module(module), name)(*args, **kwargs)
 
     return call
+
+
+class Fitted(BaseModel):
+    """Parameters of a logistic regression, fitted by `services/training` and shipped as JSON."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    features: ClassVar[tuple[str, ...]]
+    command: ClassVar[str]
+    kind: ClassVar[str]  # of the error that says a file is not what the command writes
+
+    about: str
+    """On what it was fitted, and with which command."""
+    log_odds: dict[str, float]
+    """How much each feature adds to the log odds."""
+
+    @model_validator(mode="after")
+    def _has_all_features(self) -> Self:
+        if set(self.log_odds) != set(self.features):
+            wrong = sorted(set(self.log_odds) ^ set(self.features))
+            raise ValueError(f"log_odds needs exactly the features; wrong: {', '.join(wrong)}")
+        return self
+
+    def odds(self, features: Mapping[str, float]) -> float:
+        """Return the log odds of what has these features; those left out are 0."""
+        return sum(self.log_odds[name] * value for name, value in features.items())
+
+    @classmethod
+    def read(cls, text: str, where: str) -> Self:
+        """Read what was fitted.
+
+        Raises:
+            InputError: the file is not what the command writes.
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise InputError(
+                cls.kind,
+                f"{where} is not what was fitted: {in_a_line(error)}",
+                hint=f"install turngap again, or write it anew: {cls.command}",
+            ) from error
+
+    @classmethod
+    def shipped(cls, package: str, name: str) -> Self:
+        """Read the file of a package."""
+        return cls.read(resources.files(package).joinpath(name).read_text("utf-8"), name)
 
 
 class Loaded(Generic[T]):

@@ -126,7 +126,7 @@ def read(
         BackendSpec("made", kind, Made, lambda _settings, _clock: None) for kind in ("llm", "stt")
     ]
     known = (*specs(), *made)
-    monkeypatch.setattr("turngap.backends.choice.specs", lambda: known)
+    monkeypatch.setattr("turngap.backends.specs", lambda: known)
     return request.param
 
 

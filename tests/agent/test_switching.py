@@ -349,7 +349,7 @@ def test_one_asked_for_that_lacks_something_is_refused(
         lambda settings, clock: CountingLLM("x"),
         requires=(Need("module", "no_such_module", "pip install it"),),
     )
-    monkeypatch.setattr("turngap.backends.choice.find", lambda kind, name: lacking)
+    monkeypatch.setattr("turngap.backends.find", lambda kind, name: lacking)
     with pytest.raises(AgentError) as raised:
         offers_of(sim(tmp_path), ["elsewhere"], tmp_path)
     assert "pip install it" in raised.value.hint

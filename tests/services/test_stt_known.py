@@ -12,7 +12,7 @@ from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
 from turngap.scenario.library import library_dir, library_paths, load_scenario
 from turngap_services.stt import PocketsphinxSettings
-from turngap_services.stt.known import FEATURES, Heard, Word, read_known, shipped
+from turngap_services.stt.known import FEATURES, Heard, Known, Word, shipped
 from turngap_services.stt.pocketsphinx import Recogniser
 from turngap_services.stt.sentences import library_model
 
@@ -94,5 +94,5 @@ def test_the_worst_word_and_the_oddest_place_count() -> None:
 )
 def test_a_broken_file_says_how_to_make_it(text: str, said: str) -> None:
     with pytest.raises(InputError, match=said) as error:
-        read_known(text, "known.json")
+        Known.read(text, "known.json")
     assert "training.unknown.fit" in str(error.value.hint)

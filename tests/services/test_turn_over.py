@@ -15,7 +15,6 @@ from turngap_services.turn.over import (
     Evidence,
     Over,
     Pauses,
-    read_over,
     shipped,
 )
 from turngap_services.turn.voice import Melody
@@ -127,7 +126,7 @@ def test_what_ships_says_on_what_it_was_fitted() -> None:
 def test_a_file_that_was_not_fitted_is_refused(change: dict[str, object], says: str) -> None:
     text = json.dumps(json.loads(TEXT) | change)
     with pytest.raises(InputError, match=says) as refused:
-        read_over(text, "over.json")
+        Over.read(text, "over.json")
     assert refused.value.kind == "turn.fitted_file"
     assert "turn_over.fit" in refused.value.hint
 
@@ -135,4 +134,4 @@ def test_a_file_that_was_not_fitted_is_refused(change: dict[str, object], says: 
 @pytest.mark.parametrize("text", ["", "{", TEXT.replace("1", "NaN", 1), "[]"])
 def test_a_file_that_is_no_json_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"over\.json"):
-        read_over(text, "over.json")
+        Over.read(text, "over.json")

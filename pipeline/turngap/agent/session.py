@@ -24,7 +24,7 @@ from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.processors.frameworks.rtvi import RTVIObserverParams
 from pipecat.serializers.protobuf import ProtobufFrameSerializer
 from pipecat.services.tts_service import TTSService
-from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPIWebsocketTransport
+from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams
 from pipecat.workers.runner import WorkerRunner
 
 from turngap.agent.feed import SpeechFeed
@@ -39,7 +39,7 @@ from turngap.agent.observer import (
 )
 from turngap.agent.output import HeardKeeper, Ledger, MadeCounter, YieldingTransport
 from turngap.agent.speculation import Announcer, AudioGate, DiscreetRTVI, Guesses
-from turngap.agent.speech_output import Speaking, speaking
+from turngap.agent.speech_output import speaking
 from turngap.agent.stack import Chosen, Stack, found_of, held_out_of, resolved
 from turngap.agent.switching import Controls, LlmSwitch, Offers, offers_of
 from turngap.agent.tools import PROMPT, DomainAnswer, toolbox, tools
@@ -256,18 +256,14 @@ def assemble(
 
 async def converse(assembly: Assembly, socket: WebSocket) -> None:
     """Serve one accepted WebSocket until the caller leaves."""
-    serializer = ProtobufFrameSerializer()
-    if assembly.traced:
-        serializer = StampedSerializer(assembly.clock)
-    taking: TurnTaking = assembly.create("turn")
-    transport = _transport(assembly, socket, serializer, taking)
     traced = under_the_caller(socket.headers)
-    worker = _worker(assembly, transport, serializer, taking, traced=traced)
+    session = _Session(assembly, socket)
+    worker = session.worker(traced=traced)
 
     async def on_client_disconnected(*_: object) -> None:
         await worker.cancel()
 
-    transport.add_event_handler("on_client_disconnected", on_client_disconnected)
+    session.transport.add_event_handler("on_client_disconnected", on_client_disconnected)
     runner = WorkerRunner(handle_sigint=False)
     await runner.add_workers(worker)
     await runner.run()
@@ -275,132 +271,142 @@ async def converse(assembly: Assembly, socket: WebSocket) -> None:
         send_traces()
 
 
-def _transport(
-    assembly: Assembly, socket: WebSocket, serializer: ProtobufFrameSerializer, taking: TurnTaking
-) -> FastAPIWebsocketTransport:
-    params = FastAPIWebsocketParams(
-        serializer=serializer,
-        audio_in_enabled=True,
-        audio_out_enabled=True,
-        audio_out_10ms_chunks=assembly.stack.audio.out_chunk_ms // 10,
-        # pipecat's default, two seconds of silence at the end, only delays hanging up.
-        audio_out_end_silence_secs=0,
-    )
-    ahead_ms = assembly.stack.audio.out_ahead_ms
-    return YieldingTransport(socket, params, taking.floor, ahead_ms=ahead_ms, clock=assembly.clock)
+class _Session:
+    """The parts of one conversation; `worker` makes a pipeline of them.
 
+    Attributes:
+        guesses: None without speculation.
+        observer: None where nothing reports the marks of turns.
+    """
 
-def _worker(
-    assembly: Assembly,
-    transport: FastAPIWebsocketTransport,
-    serializer: ProtobufFrameSerializer,
-    taking: TurnTaking,
-    *,
-    traced: bool = False,
-) -> PipelineWorker:
-    guesses = Guesses() if taking.speculates else None
-    made = guesses.let_through if guesses else None
-    stack, observer = assembly.stack, None
+    def __init__(self, assembly: Assembly, socket: WebSocket) -> None:
+        self.assembly = assembly
+        stack, clock = assembly.stack, assembly.clock
+        self.taking: TurnTaking = assembly.create("turn")
+        self.guesses = Guesses() if self.taking.speculates else None
+        self.switch = LlmSwitch(
+            assembly.offers,
+            clock,
+            self.guesses.let_through if self.guesses else None,
+            patience=Patience(stack.pipeline.first_token_ms, stack.pipeline.stall_ms),
+            late=partial(self._late, "llm"),
+            empty=self._empty,
+        )
+        self.observer: AgentObserver | None = None
+        serializer = ProtobufFrameSerializer()
+        if assembly.traced:
+            serializer = StampedSerializer(clock)
+            self.observer = AgentObserver(
+                hold_ms=self.taking.hold_ms,
+                written=serializer.written_ns,
+                eager=assembly.eager,
+                llm=lambda: self.switch.current,
+                answered=assembly.offers.answered,
+                decisions=self.taking.decisions,
+                price=self._price,
+                cuts_lead_in=stack.audio.cut_lead_in,
+            )
+        params = FastAPIWebsocketParams(
+            serializer=serializer,
+            audio_in_enabled=True,
+            audio_out_enabled=True,
+            audio_out_10ms_chunks=stack.audio.out_chunk_ms // 10,
+            # pipecat's default, two seconds of silence at the end, only delays hanging up.
+            audio_out_end_silence_secs=0,
+        )
+        self.transport = YieldingTransport(
+            socket, params, self.taking.floor, ahead_ms=stack.audio.out_ahead_ms, clock=clock
+        )
+        self.stt, self.tts, self.feed = assembly.create("stt"), assembly.create("tts"), SpeechFeed()
+        guard_ears(self.stt, partial(self._late, "stt"), most_ms=stack.pipeline.transcript_ms)
+        guard_voice(self.tts, partial(self._late, "tts"))
+        self.count = self.observer.count if self.observer else lambda name, n: None
+        gated = self.guesses is not None
+        self.voice = speaking(stack, self.tts, clock, feed=self.feed, gated=gated, count=self.count)
+        self.talk = _aggregators(stack, self.taking, clock)
+        again = usable_again(lambda: (self.stt, self.switch.service, self.tts))
+        self.talk.user().add_event_handler("on_user_turn_started", again)
 
-    def late(kind: Kind, why: str) -> None:
-        if observer is not None:
-            observer.late(kind, why)
+    def _late(self, kind: Kind, why: str) -> None:
+        if self.observer is not None:
+            self.observer.late(kind, why)
 
-    def empty(why: str) -> None:
-        if observer is not None:
-            observer.silent("llm", why)
+    def _empty(self, why: str) -> None:
+        if self.observer is not None:
+            self.observer.silent("llm", why)
 
-    switch = LlmSwitch(
-        assembly.offers,
-        assembly.clock,
-        made,
-        patience=Patience(stack.pipeline.first_token_ms, stack.pipeline.stall_ms),
-        late=partial(late, "llm"),
-        empty=empty,
-    )
-    observer = _observer(assembly, serializer, taking, switch)
-    count = observer.count if observer else lambda name, n: None
-    stt, tts, feed = assembly.create("stt"), assembly.create("tts"), SpeechFeed()
-    guard_ears(stt, partial(late, "stt"), most_ms=stack.pipeline.transcript_ms)
-    guard_voice(tts, partial(late, "tts"))
-    voice = speaking(stack, tts, assembly.clock, feed=feed, gated=bool(guesses), count=count)
-    talk = _aggregators(stack, taking, assembly.clock)
-    again = usable_again(lambda: (stt, switch.service, tts))
-    talk.user().add_event_handler("on_user_turn_started", again)
-    parts = _Parts(taking, stt, switch, guesses, voice, talk)
-    audio = stack.audio
-    worker = PipelineWorker(
-        Pipeline(_processors(assembly, transport, parts)),
-        params=PipelineParams(
-            audio_in_sample_rate=audio.in_sample_rate,
-            audio_out_sample_rate=audio.out_sample_rate,
-            enable_metrics=stack.pipeline.metrics,
-            # Only these tell what a request cost.
-            enable_usage_metrics=observer is not None
-            or taking.speculates
-            or stack.pipeline.metrics,
-        ),
-        rtvi_observer_params=RTVIObserverParams(metrics_enabled=stack.pipeline.metrics),
-        clock=MonotonicPipecatClock(assembly.clock),
-        rtvi_processor=DiscreetRTVI(guesses) if guesses else None,
-        # A caller may be silent for any time; the server closes connections that were lost.
-        idle_timeout_secs=None,
-        enable_turn_tracking=traced,  # nobody else asks pipecat which turn it is
-        enable_tracing=traced,
-    )
-    observe_sparingly(worker)
-    if observer is not None:
-        observer.attach(worker)
-    Controls(switch, assembly.clock, partial(_known, assembly, switch)).attach(worker)
-    warm = stack.warm
-    warm_session(
-        worker,
-        talk.user(),
-        PrefixWarmer(switch, talk.user().context, assembly.clock, count) if warm.prefix else None,
-        (lambda: warm_voice(tts, feed.voice, assembly.clock)) if warm.voice else None,
-    )
-    return worker
+    def _price(self) -> tuple[float, float] | None:
+        price = self.assembly.offers.get(self.switch.current).spec.price
+        return None if price is None else (price.input_usd, price.output_usd)
 
+    def _knows(self, text: str) -> bool:
+        """Return whether the LLM that will answer a typed text knows such text."""
+        domain = self.assembly.domain
+        return domain is None or not self.switch.narrow or domain.knows(text)
 
-def _known(assembly: Assembly, switch: LlmSwitch, text: str) -> bool:
-    """Return whether the LLM that will answer a typed text knows such text."""
-    return assembly.domain is None or not switch.narrow or assembly.domain.knows(text)
+    def worker(self, *, traced: bool) -> PipelineWorker:
+        """Make the pipeline, with what observes, controls and warms it."""
+        stack, clock, guesses = self.assembly.stack, self.assembly.clock, self.guesses
+        metrics, warm, user = stack.pipeline.metrics, stack.warm, self.talk.user()
+        worker = PipelineWorker(
+            Pipeline(self._processors()),
+            params=PipelineParams(
+                audio_in_sample_rate=stack.audio.in_sample_rate,
+                audio_out_sample_rate=stack.audio.out_sample_rate,
+                enable_metrics=metrics,
+                # Only these tell what a request cost.
+                enable_usage_metrics=self.observer is not None or guesses is not None or metrics,
+            ),
+            rtvi_observer_params=RTVIObserverParams(metrics_enabled=metrics),
+            clock=MonotonicPipecatClock(clock),
+            rtvi_processor=DiscreetRTVI(guesses) if guesses else None,
+            # A caller may be silent for any time; the server closes connections that were lost.
+            idle_timeout_secs=None,
+            enable_turn_tracking=traced,  # nothing else asks pipecat which turn it is
+            enable_tracing=traced,
+        )
+        observe_sparingly(worker)
+        if self.observer is not None:
+            self.observer.attach(worker)
+        Controls(self.switch, clock, self._knows).attach(worker)
+        warm_session(
+            worker,
+            user,
+            PrefixWarmer(self.switch, user.context, clock, self.count) if warm.prefix else None,
+            (lambda: warm_voice(self.tts, self.feed.voice, clock)) if warm.voice else None,
+        )
+        return worker
 
+    def _processors(self) -> list[FrameProcessor]:
+        pipeline, taking, ledger = self.assembly.stack.pipeline, self.taking, Ledger()
+        vad = taking.vad if pipeline.vad_first else None
+        ears = taking.ears or (VADProcessor(vad_analyzer=vad) if vad else None)
+        return [
+            self.transport.input(),
+            *([ears] if ears else []),
+            self.stt,
+            *([end_of_input_audio()] if taking.ears else []),
+            self.talk.user(),
+            *self._answering(),
+            *([MadeCounter(ledger)] if pipeline.keep_heard else []),
+            self.transport.output(),
+            *([HeardKeeper(ledger)] if pipeline.keep_heard else []),
+            self.talk.assistant(),
+        ]
 
-def _observer(
-    assembly: Assembly,
-    serializer: ProtobufFrameSerializer,
-    taking: TurnTaking,
-    switch: LlmSwitch,
-) -> AgentObserver | None:
-    if not isinstance(serializer, StampedSerializer):
-        return None
-    return AgentObserver(
-        hold_ms=taking.hold_ms,
-        written=serializer.written_ns,
-        eager=assembly.eager,
-        llm=lambda: switch.current,
-        answered=assembly.offers.answered,
-        decisions=taking.decisions,
-        price=lambda: _price(assembly.offers.get(switch.current).spec),
-        cuts_lead_in=assembly.stack.audio.cut_lead_in,
-    )
-
-
-def _price(spec: BackendSpec) -> tuple[float, float] | None:
-    return None if spec.price is None else (spec.price.input_usd, spec.price.output_usd)
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """The parts of one session; `guesses` is None without speculation."""
-
-    taking: TurnTaking
-    stt: FrameProcessor
-    switch: LlmSwitch
-    guesses: Guesses | None
-    voice: Speaking
-    talk: LLMContextAggregatorPair
+    def _answering(self) -> list[FrameProcessor]:
+        """Return the processors from request to sound; a guess is not heard before its time."""
+        assembly, guesses, voice = self.assembly, self.guesses, self.voice
+        outside: list[FrameProcessor] = []
+        if assembly.domain is not None:
+            # What a closed recogniser let pass is known, however little of it was said.
+            checks = (lambda: False) if assembly.closed else (lambda: self.switch.narrow)
+            outside = [DomainAnswer(assembly.domain, checks)]
+        if guesses is None:
+            return [*outside, self.switch, *voice.processors]
+        gate = AudioGate(guesses, voice.playing)
+        announcer = Announcer(guesses, gate)
+        return [announcer, *outside, self.switch, *guesses.guarded(voice.processors), gate]
 
 
 def _aggregators(stack: Stack, taking: TurnTaking, clock: Clock) -> LLMContextAggregatorPair:
@@ -418,25 +424,6 @@ def _aggregators(stack: Stack, taking: TurnTaking, clock: Clock) -> LLMContextAg
     )
 
 
-def _processors(
-    assembly: Assembly, transport: FastAPIWebsocketTransport, parts: _Parts
-) -> list[FrameProcessor]:
-    pipeline = assembly.stack.pipeline
-    ledger = Ledger()
-    return [
-        transport.input(),
-        *_ears(parts.taking, vad_first=pipeline.vad_first),
-        parts.stt,
-        *([end_of_input_audio()] if parts.taking.ears else []),
-        parts.talk.user(),
-        *_answering(assembly, parts),
-        *([MadeCounter(ledger)] if pipeline.keep_heard else []),
-        transport.output(),
-        *([HeardKeeper(ledger)] if pipeline.keep_heard else []),
-        parts.talk.assistant(),
-    ]
-
-
 def end_of_input_audio() -> FrameProcessor:
     """Drop the caller's audio, which no processor after the recogniser needs.
 
@@ -447,24 +434,3 @@ def end_of_input_audio() -> FrameProcessor:
         return not isinstance(frame, InputAudioRawFrame)
 
     return FunctionFilter(is_no_input, filter_system_frames=True, enable_direct_mode=True)
-
-
-def _answering(assembly: Assembly, parts: _Parts) -> list[FrameProcessor]:
-    """Return the processors from the request to the sound; a guess is not heard before its time."""
-    outside: list[FrameProcessor] = []
-    if assembly.domain is not None:
-        # What a closed recogniser let pass is known, however little of it was said.
-        checks = (lambda: False) if assembly.closed else (lambda: parts.switch.narrow)
-        outside = [DomainAnswer(assembly.domain, checks)]
-    if parts.guesses is None:
-        return [*outside, parts.switch, *parts.voice.processors]
-    gate = AudioGate(parts.guesses, parts.voice.playing)
-    announcer = Announcer(parts.guesses, gate)
-    return [announcer, *outside, parts.switch, *parts.guesses.guarded(parts.voice.processors), gate]
-
-
-def _ears(taking: TurnTaking, *, vad_first: bool) -> list[FrameProcessor]:
-    """Return what hears the caller before the recogniser does."""
-    if taking.ears is not None:
-        return [taking.ears]
-    return [VADProcessor(vad_analyzer=taking.vad)] if vad_first and taking.vad else []

@@ -9,12 +9,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from rapidfuzz.distance import Levenshtein
 
-from turngap.core.errors import InputError
+from turngap_services.loading import Fitted
 
 # Each is about -4 to 0, or 0 to 4; see `Heard.features`.
 FEATURES = ("bias", "order", "oddest", "misfit", "sound", "worst", "drawn", "few", "unread")
@@ -79,49 +77,22 @@ class Heard:
         }
 
 
-class Known(BaseModel):
+class Known(Fitted):
     """Parameters that were fitted (`services/training/unknown`)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    features = FEATURES
+    kind = "stt.fitted_file"
+    command = "python -m training.unknown.fit"
 
-    about: str
-    """On what it was fitted, and with which command."""
     least_log_odds: float
     """Below these log odds it is another sentence."""
-    log_odds: dict[str, float]
-    """How much each feature adds to the log odds that it is a sentence that is known."""
-
-    @model_validator(mode="after")
-    def _has_all_features(self) -> "Known":
-        if set(self.log_odds) != set(FEATURES):
-            wrong = sorted(set(self.log_odds) ^ set(FEATURES))
-            raise ValueError(f"log_odds needs exactly the features; wrong: {', '.join(wrong)}")
-        return self
 
     def knows(self, heard: Heard) -> bool:
         """Return whether it is one of the sentences."""
-        odds = sum(self.log_odds[name] * value for name, value in heard.features().items())
-        return odds >= self.least_log_odds
-
-
-def read_known(text: str, where: str) -> Known:
-    """Read what was fitted.
-
-    Raises:
-        InputError: the file is not what `services/training/unknown` writes.
-    """
-    try:
-        return Known.model_validate_json(text)
-    except ValidationError as error:
-        raise InputError(
-            "stt.fitted_file",
-            f"{where} is not what was fitted: {error.errors()[0]['msg']}",
-            hint="install turngap again, or write it anew: python -m training.unknown.fit",
-        ) from error
+        return self.odds(heard.features()) >= self.least_log_odds
 
 
 @cache
 def shipped() -> Known:
     """Return what ships with turngap, read once a process."""
-    file = resources.files("turngap_services.stt").joinpath("known.json")
-    return read_known(file.read_text(encoding="utf-8"), "known.json")
+    return Known.shipped("turngap_services.stt", "known.json")

@@ -8,14 +8,13 @@ import math
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from statistics import NormalDist
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from turngap.core.errors import InputError
 from turngap.core.spoken import OUT_OF_DOMAIN
+from turngap_services.loading import Fitted
 from turngap_services.turn.voice import Melody
 
 _WORD = re.compile(r"[a-z]+(?:'[a-z]+)*|\d+")
@@ -280,28 +279,18 @@ class Pauses(BaseModel):
         return NormalDist().cdf(-math.log(ms / self.median_ms) / self.sigma)
 
 
-class Over(BaseModel):
+class Over(Fitted):
     """Parameters that were fitted (`services/training/turn_over`)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    features = FEATURES
+    kind = "turn.fitted_file"
+    command = "python -m training.turn_over.fit"
 
-    about: str
-    """On what it was fitted, and with which command."""
     pauses: Pauses
-    log_odds: dict[str, float]
-    """How much each feature adds to the log odds that the turn is over."""
-
-    @model_validator(mode="after")
-    def _knows_all_features(self) -> "Over":
-        if set(self.log_odds) != set(FEATURES):
-            wrong = sorted(set(self.log_odds) ^ set(FEATURES))
-            raise ValueError(f"log_odds needs exactly the features; wrong: {', '.join(wrong)}")
-        return self
 
     def probability(self, evidence: Evidence) -> float:
         """Return how likely it is that the turn is over, at the beginning of a silence."""
-        odds = sum(self.log_odds[name] * value for name, value in evidence.features().items())
-        return 1 / (1 + math.exp(-odds))
+        return 1 / (1 + math.exp(-self.odds(evidence.features())))
 
     def hold_ms(self, probability: float, certainty: float) -> float:
         """Return the silence after which the turn is over with this certainty, ms."""
@@ -311,26 +300,7 @@ class Over(BaseModel):
         return self.pauses.exceeded_by(odds * (1 - certainty) / certainty)
 
 
-def read_over(text: str, where: str) -> Over:
-    """Read what was fitted.
-
-    Raises:
-        InputError: the file is not what `services/training/turn_over` writes.
-    """
-    try:
-        return Over.model_validate_json(text)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        at = ".".join(str(part) for part in problem["loc"])
-        raise InputError(
-            "turn.fitted_file",
-            f"{where} is no fitted turn-taking: {at + ': ' if at else ''}{problem['msg']}",
-            hint="install turngap again, or write it anew: python -m training.turn_over.fit",
-        ) from error
-
-
 @cache
 def shipped() -> Over:
     """Return the fitted model that ships with turngap, read once a process."""
-    file = resources.files("turngap_services.turn").joinpath("over.json")
-    return read_over(file.read_text(encoding="utf-8"), "over.json")
+    return Over.shipped("turngap_services.turn", "over.json")

@@ -1,17 +1,12 @@
 """Models of providers, over the network, for money: one setting names the model."""
 
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from turngap.backends import BackendSettings, BackendSpec, Need
-from turngap.core.clock import Clock
-from turngap_services.loading import needs
-
-if TYPE_CHECKING:
-    from pipecat.services.llm_service import LLMService
+from turngap_services.loading import lazily, needs
 
 
 class HostedSettings(BackendSettings):
@@ -108,42 +103,17 @@ class AnthropicSettings(BackendSettings):
     """Use one connection for the whole session; if off, each request opens a connection."""
 
 
-def _prepare(settings: HostedSettings, *, provider: str) -> None:
-    from turngap_services.llm.hosted.session import checked
-
-    checked(provider, settings)
-
-
-def _create(settings: HostedSettings, clock: Clock, *, provider: str) -> "LLMService[Any]":
-    from turngap_services.llm.hosted.session import service
-
-    return service(provider, settings)
-
-
-def _prepare_anthropic(settings: AnthropicSettings) -> None:
-    from turngap_services.llm.hosted.anthropic import checked
-
-    checked(settings)
-
-
-def _create_anthropic(settings: AnthropicSettings, clock: Clock) -> "LLMService[Any]":
-    from turngap_services.llm.hosted.anthropic import service
-
-    return service(settings)
-
-
 def _key(variable: str) -> Need:
     return Need("env", variable, f"export {variable}=… (your key)")
 
 
 def _spec(name: str, settings_type: type[HostedSettings], notes: str) -> BackendSpec:
-    create: Callable[[HostedSettings, Clock], LLMService[Any]] = partial(_create, provider=name)
     return BackendSpec(
         name=name,
         kind="llm",
         settings_type=settings_type,
-        create=create,
-        prepare=partial(_prepare, provider=name),
+        create=partial(lazily("turngap_services.llm.hosted.session:create"), name),
+        prepare=partial(lazily("turngap_services.llm.hosted.session:prepare"), name),
         requires=(_key(settings_type.key),),
         licence="BSD-2-Clause",
         notes=notes,
@@ -162,8 +132,8 @@ ANTHROPIC = BackendSpec(
     name="anthropic",
     kind="llm",
     settings_type=AnthropicSettings,
-    create=_create_anthropic,
-    prepare=_prepare_anthropic,
+    create=lazily("turngap_services.llm.hosted.anthropic:create"),
+    prepare=lazily("turngap_services.llm.hosted.anthropic:prepare"),
     requires=(*needs("anthropic", "anthropic"), _key(AnthropicSettings.key)),
     licence="MIT AND BSD-2-Clause",
     tools=True,

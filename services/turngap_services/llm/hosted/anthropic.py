@@ -6,6 +6,7 @@ from typing import Any
 from anthropic import AsyncAnthropic
 from pipecat.services.anthropic.llm import AnthropicLLMService
 
+from turngap.core.clock import Clock
 from turngap.core.secrets import remember
 from turngap_services.llm.hosted import AnthropicSettings
 from turngap_services.llm.wire import Asking, WholeReply, check_model, connection_headers
@@ -28,7 +29,7 @@ class _Anthropic(AnthropicLLMService):
         await self._client.close()
 
 
-def checked(settings: AnthropicSettings) -> None:
+def prepare(settings: AnthropicSettings) -> None:
     """Check the key and the model; raises AgentError as `check_model` does."""
     remember(os.environ.get(settings.key, ""))
     headers = {"x-api-key": os.environ.get(settings.key, ""), "anthropic-version": _VERSION}
@@ -38,7 +39,7 @@ def checked(settings: AnthropicSettings) -> None:
     check_model("anthropic", settings.model, models_url, asking, dated=True)
 
 
-def service(settings: AnthropicSettings) -> AnthropicLLMService:
+def create(settings: AnthropicSettings, clock: Clock) -> AnthropicLLMService:
     """Make the service of one session."""
     key = os.environ.get(settings.key, "")
     extra: dict[str, Any] = {}

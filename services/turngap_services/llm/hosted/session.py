@@ -10,6 +10,7 @@ from pipecat.services.llm_service import LLMService, WebsocketReconnectedError
 from pipecat.services.openai.llm import OpenAILLMService
 from pipecat.services.openai.responses.llm import OpenAIResponsesLLMService
 
+from turngap.core.clock import Clock
 from turngap_services.llm.hosted import HostedSettings, OpenAISettings
 from turngap_services.llm.wire import AskedOnce, Asking, bearer, check_model, connection_headers
 
@@ -60,13 +61,13 @@ _SERVICES: dict[str, type[OpenAILLMService]] = {
 }
 
 
-def checked(provider: str, settings: HostedSettings) -> None:
+def prepare(provider: str, settings: HostedSettings) -> None:
     """Check the key and the model; raises AgentError as `check_model` does."""
     asking = Asking(bearer(os.environ.get(settings.key)), settings.timeout_s, key_env=settings.key)
     check_model(provider, settings.model, f"{settings.base_url.rstrip('/')}/models", asking)
 
 
-def service(provider: str, settings: HostedSettings) -> LLMService[Any]:
+def create(provider: str, settings: HostedSettings, clock: Clock) -> LLMService[Any]:
     """Make the service of one session; over a WebSocket it connects when the session begins."""
     # What is not set is left to the provider: some models refuse a temperature or a seed.
     chosen: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Keeps what an LLM thinks from being spoken, timed as its first token, or judged."""
+"""A guard that keeps an LLM's thoughts from being spoken, timed as its first token, or judged."""
 
 import asyncio
 from typing import Any
@@ -34,7 +34,7 @@ def guard_thoughts(llm: FrameProcessor) -> None:
 
 
 class _Guard:
-    """Takes the place of an LLM service's methods."""
+    """Guarded versions of an LLM service's methods."""
 
     def __init__(self, llm: LLMService[Any]) -> None:
         self._llm = llm

@@ -1,4 +1,4 @@
-"""Published weights: what is here already, and fetching what is not by the hub's own client.
+"""Published weights in the cache of the hub's client: what is there, and fetching the rest.
 
 They lie in the client's cache (`HF_HUB_CACHE`), where other programs find them too. What is here
 is used without any connection: the client is not even imported.
@@ -142,7 +142,7 @@ def bring(wanted: "Iterable[Weights]") -> list[Path]:
 
 
 class _Record:
-    """Remembers, beside the files in the cache, what was checked: sizes, times and digests."""
+    """A record next to the files in the cache of what was checked: sizes, times and digests."""
 
     def __init__(self, weights: "Weights") -> None:
         # Of a repository's branch, others may have asked for other files, when it was elsewhere.

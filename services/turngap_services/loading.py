@@ -1,4 +1,4 @@
-"""What loading a model into this process has in common, whichever library runs it."""
+"""Needs of engines, and what loading a model into this process has in common."""
 
 import ctypes
 import re
@@ -214,6 +214,10 @@ Compute = Literal[
     "bfloat16", "float32",
 ]  # fmt: skip
 
+# CTranslate2's wheel brings the CUDA runtime, and opens cuBLAS by name when it first multiplies on
+# the card; no cuDNN (4.8.5 names none). The extra `cuda` puts cuBLAS into site-packages, where the
+# system's loader does not look. A library that is open already is found by its name:
+# `load_libraries` opens it.
 # In the order in which they need each other.
 LIBRARIES = ("libcublasLt.so.12", "libcublas.so.12")
 _IN_SITE_PACKAGES = Path("nvidia", "cublas", "lib")

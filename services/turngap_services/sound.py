@@ -1,4 +1,8 @@
-"""Levels of a voice: brought to one, and where it was last audible. No I/O, no clock."""
+"""Levels of a voice: brought to one, and where it was last audible. No I/O, no clock.
+
+`Sound` only decides what is worth reading: a sound that is missed here is still read if the VAD
+hears it (`Utterance.stop`).
+"""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""Who may talk to a served agent, how many at once, and how much each may send. No I/O.
+"""The terms of a served agent: clients, conversations at once, and limits of each. No I/O.
 
 docs/security.md has the limits as a table, with what happens beyond each.
 
@@ -143,7 +143,7 @@ def _origin(text: str) -> str:
 
 
 class Seats:
-    """The conversations that may run at the same time, at most so many."""
+    """The seats for conversations that run at the same time."""
 
     def __init__(self, most: int) -> None:
         self.most = most

@@ -1,4 +1,4 @@
-"""When the TTS gets which text, and when its speech may begin, so that it never runs dry.
+"""The schedule of text for the TTS and of its speech, so that speech never runs dry.
 
 The first piece has as few words as the engines' measured speeds allow. Whole clauses follow while
 there is time, and whatever is there when time runs out. No I/O, no clock: each call says what time

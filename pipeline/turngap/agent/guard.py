@@ -224,7 +224,7 @@ class WebSockets(WebSocketsSansIOProtocol):
 
 
 class Sweeper:
-    """Cuts off, at each call, whoever sends no complete request or reads nothing for too long."""
+    """A check, run regularly, that cuts off clients that send or read nothing for too long."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -313,7 +313,7 @@ class Guard:
         await self.end(of.CODE_FAILED, f"the agent failed: {type(error).__name__}: {error}")
 
     def heard(self, pcm: Pcm) -> None:
-        """Audio of the client passes."""
+        """Note audio of the client."""
 
     def asked(self, kind: str, data: Any) -> bool:
         """Take an RTVI client message; return whether the agent must not see it."""
@@ -323,14 +323,14 @@ class Guard:
         """Note that a message of the agent was sent."""
 
     async def notice(self, in_s: float) -> None:
-        """Tell the client that it will be closed soon unless somebody speaks."""
+        """Warn the client that it will be closed soon unless there is speech."""
 
     def silence_s(self) -> float:
         """Return how long a client may send nothing; one that is gone answers no ping."""
         return math.inf if self.spoken_to else self.limits.first_s
 
     def active(self) -> None:
-        """Note that somebody spoke or wrote."""
+        """Note speech or text from either side."""
         self._active_ns = self.clock.now_ns()
 
     async def _checked_receive(self) -> Message:

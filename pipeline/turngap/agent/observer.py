@@ -1,4 +1,9 @@
-"""What the built-in agent reports of its conversations: marks, and pipecat's traces."""
+"""Reports of the built-in agent on its conversations: marks, and pipecat's own traces.
+
+A conversation is traced under the caller's span, where both sides want that: the caller if its
+handshake has a `traceparent` that is sampled, and the server if OTEL_EXPORTER_OTLP_ENDPOINT says
+where traces go. All other conversations are not traced.
+"""
 
 from collections import deque
 from collections.abc import Mapping
@@ -32,12 +37,12 @@ _thread = ThreadPoolExecutor(1, "turngap-traces")
 
 
 def ready_to_trace() -> None:
-    """Import OpenTelemetry's SDK, where it is wanted: before anybody calls, as it takes long."""
+    """Import OpenTelemetry's SDK before the first call if it is wanted, as that takes long."""
     _provider()
 
 
 def under_the_caller(headers: Mapping[str, str]) -> bool:
-    """Hang what this task traces from now on under the caller's span; return whether it is to."""
+    """Put this task's traces under the caller's span; return whether it is traced."""
     if not headers.get("traceparent") or _provider() is None:
         return False
     from opentelemetry import context, propagate, trace
@@ -50,7 +55,7 @@ def under_the_caller(headers: Mapping[str, str]) -> bool:
 
 
 def send_traces() -> "Future[bool] | None":
-    """Begin to send what a conversation left, which nobody needs to wait for.
+    """Begin to send the traces of a conversation, in the background.
 
     What a collector does not take is lost, and the log says so.
     """
@@ -60,7 +65,7 @@ def send_traces() -> "Future[bool] | None":
 
 @cache
 def _provider() -> "TracerProvider | None":
-    """Return the process's provider of tracers; None if nobody wants traces or they cannot go."""
+    """Return the process's tracer provider; None if traces are not wanted or cannot be sent."""
     try:
         where = destination_of()
     except InputError as e:
@@ -81,7 +86,7 @@ def _provider() -> "TracerProvider | None":
 
 
 class MonotonicPipecatClock(BaseClock):
-    """Stamps pipecat's frames with the clock that everything else reads."""
+    """A clock for pipecat's frames: the one that everything else reads."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or MonotonicClock()
@@ -94,7 +99,7 @@ class MonotonicPipecatClock(BaseClock):
 
 
 class StampedSerializer(ProtobufFrameSerializer):
-    """Notes when each chunk of audio is handed to the socket.
+    """pipecat's serializer, which also notes when each chunk of audio is handed to the socket.
 
     Pipecat's WebSocket outputs write a chunk, sleep until it is time for the next, and only then
     push it on: by the push alone, `sent` would be up to a chunk late.
@@ -120,7 +125,7 @@ class StampedSerializer(ProtobufFrameSerializer):
 
 
 class AgentObserver(MarksObserver):
-    """Notes the marks of turngap's own agent.
+    """A `MarksObserver` of turngap's own agent.
 
     Args:
         cuts_lead_in: whether a `SpeechOutput` after the TTS cuts off the silence before speech.
@@ -160,17 +165,17 @@ class AgentObserver(MarksObserver):
 
 
 class SparingObserver(WorkerObserver):
-    """pipecat's observers, told only what one of them looks at.
+    """pipecat's observers, without the frames that none of them looks at.
 
-    It takes the place of a private part of pipecat's worker: look at that anew with each version.
+    It replaces a private part of pipecat's worker: check that with each version.
 
-    pipecat tells each observer of every step of every frame, by a queue and a task of its own. The
+    pipecat passes every step of every frame to each observer, by a queue and a task of its own. The
     caller's audio comes in fifty packets a second, which four processors push on and process: 400
     wake-ups a second with two observers, for a call in which nobody speaks.
     """
 
     async def on_process_frame(self, data: FrameProcessed) -> None:
-        """Tell nobody: the observers of this agent look at pushes."""
+        """Do nothing, as the observers of this agent look at pushes."""
 
     async def on_push_frame(self, data: FramePushed) -> None:
         if not isinstance(data.frame, InputAudioRawFrame):
@@ -179,6 +184,6 @@ class SparingObserver(WorkerObserver):
 
 def observe_sparingly(worker: PipelineWorker) -> None:
     """Give a worker that has not run yet a `SparingObserver` in the place of pipecat's."""
-    told = worker._observer  # pyright: ignore[reportPrivateUsage]
-    observers = told._observers  # pyright: ignore[reportPrivateUsage]
+    before = worker._observer  # pyright: ignore[reportPrivateUsage]
+    observers = before._observers  # pyright: ignore[reportPrivateUsage]
     worker._observer = SparingObserver(observers=observers)  # pyright: ignore[reportPrivateUsage]

@@ -1,4 +1,4 @@
-"""The agent's voice on the line, which falls silent at once and goes on from where it was.
+"""The agent's voice on the line, which falls silent at once and continues from where it was.
 
 `PromptSender` and `PromptInput` replace private parts of pipecat's transports, as nothing public
 lies where the waits are: check them with each version of pipecat (`pyproject.toml` pins it).
@@ -41,6 +41,11 @@ from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
 from turngap.core.spoken import LETTER_MS, letters, words_heard
+
+# pipecat resamples a stream with soxr, which holds back 40 to 168 ms (22,050 to 24,000 and to 8,000
+# Hz, by quality): that would be part of every turn gap. Its quickest quality holds nothing back,
+# but has no filter, and folds everything above 4 kHz into a telephone's band. Here at most 2 ms are
+# held back.
 
 # Crossings of zero on either side of the kernel's middle: 2 ms at 8 kHz, and the band that is lost
 # to the filter's slope begins at 3.1 kHz there, where a telephone's ends.
@@ -192,7 +197,7 @@ class PromptSender(BaseOutputTransport.MediaSender):
 
 
 class YieldingOutput(FastAPIWebsocketOutputTransport):
-    """Writes nothing while the floor is withheld; an interruption drops what waits.
+    """An output that is silent while the floor is withheld; an interruption drops what waits.
 
     pipecat paces its chunks: two at once, then in real time, without catching up after a delay.
     With chunks of 10 ms the caller runs dry whenever the agent is late by more than that: 24 holes
@@ -329,11 +334,17 @@ class _Clause:
     made_ms: float = 0.0
     complete: bool = False
     played_ms: float = 0.0
-    told: bool = False
+    remembered: bool = False
 
 
 class Ledger:
-    """Knows which clause the audio belongs to that is made, and that is played. No I/O."""
+    """A record of which clause is being made, and which is being played. No I/O.
+
+    pipecat adds a clause to the conversation once all of it was written, so that an interrupted
+    clause is lost although half of it was heard. Here its words that were played by then are kept,
+    too: as many as fit the part of the clause's audio that was played. A TTS that times its own
+    words is left to pipecat.
+    """
 
     def __init__(self) -> None:
         self._clauses: dict[int, _Clause] = {}
@@ -361,15 +372,15 @@ class Ledger:
         if self._playing is not None:
             self._playing.played_ms += ms
 
-    def told(self, segment: int) -> None:
+    def remembered(self, segment: int) -> None:
         if clause := self._clauses.pop(segment, None):
-            clause.told = True
+            clause.remembered = True
 
     def broken_off(self) -> str:
         """Stop. Returns what was heard of the clause that was being played."""
         clause, self._playing, self._making = self._playing, None, None
         self._clauses.clear()
-        if clause is None or clause.told:
+        if clause is None or clause.remembered:
             return ""
         whole_ms = clause.made_ms if clause.complete else self._letter_ms * letters(clause.text)
         return words_heard(clause.text, clause.played_ms, max(whole_ms, clause.played_ms))
@@ -387,7 +398,7 @@ def _announced(frame: Frame) -> AggregatedTextFrame | None:
 
 
 class MadeCounter(FrameProcessor):
-    """Stands before the output and counts the audio made for each clause."""
+    """A processor before the output that counts the audio made for each clause."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(enable_direct_mode=True)
@@ -406,9 +417,9 @@ class MadeCounter(FrameProcessor):
 
 
 class HeardKeeper(FrameProcessor):
-    """Stands after the output, where frames come as they are played, and adds what was heard.
+    """A processor after the output, where frames come as they are played.
 
-    It tells the conversation what was heard of a reply before the interruption gets there.
+    It adds to the conversation what was heard of a reply before the interruption gets there.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -423,7 +434,7 @@ class HeardKeeper(FrameProcessor):
             elif isinstance(frame, OutputAudioRawFrame):
                 self._ledger.played(_ms(frame))
             elif isinstance(frame, TTSTextFrame) and frame.segment_id is not None:
-                self._ledger.told(frame.segment_id)
+                self._ledger.remembered(frame.segment_id)
             elif isinstance(frame, InterruptionFrame) and (text := self._ledger.broken_off()):
                 await self.push_frame(HeardTextFrame(text, TextType.SENTENCE))
         await self.push_frame(frame, direction)

@@ -61,7 +61,7 @@ class ServeSettings:
 
 
 def plain_app(agent: str, seats: Seats) -> FastAPI:
-    """Make an ASGI application that tells nothing but whether it is up and takes calls."""
+    """Make an ASGI application with no more than the health checks."""
     app = FastAPI(
         title=f"turngap agent {agent}",
         docs_url=None,
@@ -263,7 +263,7 @@ def set_log_level(level: str) -> None:
 
 
 def announce_json(url: str, *, page: str, chosen: Chosen) -> None:
-    """Tell a parent process, in one line on stdout, that the agent is ready."""
+    """Print one line on stdout that tells a parent process that the agent is ready."""
     said = {"ready": True, "url": url, "page": page, "chosen": chosen.model_dump(mode="json")}
     sys.stdout.write(json.dumps(said) + "\n")
     sys.stdout.flush()

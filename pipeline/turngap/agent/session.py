@@ -69,7 +69,7 @@ class Answers(Protocol):
 
 
 class PrefixWarmer:
-    """Has the LLM read the conversation so far before it has to answer.
+    """Requests that have the LLM read the conversation so far before it has to answer.
 
     A server that caches prompts by their prefix (vLLM and the hosted ones do) then reads only the
     rest, over a connection that is open. One token is asked for, the fewest possible. The request
@@ -219,7 +219,7 @@ class Assembly:
         ready_to_trace()
 
     def chosen(self) -> Chosen:
-        """Return what was chosen when the engines were made ready, for whoever keeps a run."""
+        """Return the models that were found as the engines were made ready, for a run's record."""
         engines = self.engines.values()
         narrow = self.offers.first.narrow
         return Chosen(found=found_of(engines), held_out=held_out_of(engines), narrow=narrow)

@@ -7,8 +7,8 @@ TTS and wait before the output, so that the first clause is already synthesised 
 Frames of a withdrawn guess in the processors' queues must not come out later. Signals cannot
 prevent that, as pipecat's system frames overtake the frames that they are about. So every frame of
 an answer carries its guess's number, each processor drops frames of a void guess before processing
-them, and the gate before the output checks the number of everything that it lets out. The client is
-told of an answer once it is confirmed (`DiscreetObserver`).
+them, and the gate before the output checks the number of everything that it lets out. The client
+learns of an answer once it is confirmed (`DiscreetObserver`).
 """
 
 from collections import deque
@@ -45,10 +45,10 @@ State = Literal["heard", "pending", "void"]
 
 @dataclass
 class SpeculationDropped(InterruptionFrame):
-    """Stops the answer to a turn that went on.
+    """An interruption of the answer to a turn that continued.
 
     The LLM service pushes it after the withdrawal. To every processor up to the gate it is an
-    interruption, so that a voice stops speaking what nobody will hear. It goes no further.
+    interruption, so that a voice stops speaking what will not be heard. It goes no further.
     """
 
 
@@ -80,7 +80,7 @@ class Guesses:
         """Note that the turn is over.
 
         Returns:
-            Whether its guess was refused and nobody else asks for its answer.
+            Whether its guess was refused, so that its answer has to be requested here.
         """
         unanswered = self._refused
         self._confirmed = self._pending is not None
@@ -91,7 +91,7 @@ class Guesses:
         """Note that the guess is not answered, as the LLM would call a tool for instance.
 
         Returns:
-            Whether the turn is over already, so that nobody else asks for its answer.
+            Whether the turn is over already, so that its answer has to be requested here.
         """
         unanswered, refused = self._confirmed, self._pending is not None
         self.withdraw()
@@ -150,7 +150,7 @@ class Guesses:
 
 
 class Announcer(FrameProcessor):
-    """Stands before the LLM: numbers requests that are guesses, and notes what becomes of them.
+    """A processor before the LLM that numbers guesses and notes what becomes of them.
 
     A guess whose answer would call a tool is refused by pipecat's LLM service and asked again when
     the turn is over. If that is decided before those who ask know of the refusal, it is asked again
@@ -186,7 +186,7 @@ class Announcer(FrameProcessor):
 
 
 class OpenGate(SpeculationGate):
-    """Knows whether the LLM answers a guess, as its base does, but lets the answer through.
+    """pipecat's gate, which knows whether the LLM answers a guess, but lets the answer through.
 
     Attributes:
         guess: number of the guess that is being answered, if it is one.
@@ -217,7 +217,7 @@ class OpenGate(SpeculationGate):
 
 
 class _Numbering(FrameProcessor):
-    """Gives what a processor pushes of an answer the number of the answer's first frame."""
+    """A processor that gives all frames of an answer the number of its first one."""
 
     def __init__(self) -> None:
         super().__init__(enable_direct_mode=True)
@@ -236,7 +236,7 @@ class _Numbering(FrameProcessor):
 
 
 class AudioGate(FrameProcessor):
-    """Holds the answer to a guess, text and sound, until the turn is over or goes on.
+    """A gate that holds the answer to a guess, text and sound, until the turn is over.
 
     It has no queue: the first sound is pushed in the step in which the turn ends. Then the output
     gets a turn after each frame, so that it writes the first without waiting for the last. By
@@ -293,8 +293,7 @@ class AudioGate(FrameProcessor):
         await others_first()
 
 
-# Frames of an answer that pipecat's observer tells the client as they are made, before they are
-# heard.
+# Frames of an answer that pipecat's observer reports to the client before they are heard.
 _ANSWER = (
     LLMContextFrame,
     LLMFullResponseStartFrame,
@@ -306,7 +305,7 @@ _ANSWER = (
 
 
 class DiscreetObserver(RTVIObserver):
-    """Tells the client of a speculative answer once it is confirmed, and never of a void one."""
+    """An RTVI observer that reports a speculative answer once it is confirmed, or never."""
 
     def __init__(self, guesses: Guesses, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -51,7 +51,7 @@ _FIRST_WORDS = re.compile(rf"\s*(?:\S+\s+){{{FIRST_MAX_WORDS},}}")
 
 
 class _Aggregator(BaseTextAggregator):
-    """Keeps the text that was not handed over yet; an interruption drops it."""
+    """The text that was not handed over yet; an interruption drops it."""
 
     kind: str
 
@@ -76,7 +76,7 @@ class _Aggregator(BaseTextAggregator):
 
 
 class ClauseAggregator(_Aggregator):
-    """Hands over a clause as soon as the token that ends it is there, without look-ahead.
+    """Clauses, each handed over as soon as the token that ends it is there, without look-ahead.
 
     Pipecat's sentence mode waits for the first character of the next sentence, which cost 144 ms at
     50 words a second. A full stop, comma or colon after a digit ends nothing until the next word is
@@ -116,7 +116,7 @@ class ClauseAggregator(_Aggregator):
 
 
 class WordAggregator(_Aggregator):
-    """Hands over each word as soon as it is whole: a token may be part of a word."""
+    """Words, each handed over as soon as it is whole: a token may be part of a word."""
 
     kind = "word"
 
@@ -130,7 +130,7 @@ class WordAggregator(_Aggregator):
 
 
 class ReplyAggregator(_Aggregator):
-    """Hands over nothing before the reply is complete."""
+    """The whole reply, handed over when it is complete."""
 
     kind = "reply"
 
@@ -146,7 +146,7 @@ class ReplyAggregator(_Aggregator):
 
 
 class PacedText(FrameProcessor):
-    """Gathers the LLM's tokens into the pieces that a `SpeechFeed` asks for.
+    """A processor that gathers the LLM's tokens into the pieces that a `SpeechFeed` wants.
 
     The end of a reply waits until the last of its text was handed over.
     """
@@ -208,7 +208,7 @@ class PacedText(FrameProcessor):
             await self._all_handed_over.wait()
 
     async def _hand_over(self) -> None:
-        """Push what the feed gives out, in order, whoever asks for it."""
+        """Push the feed's pieces in order."""
         async with self._handing_over:
             for piece in self._feed.take(self._clock.now_ns()):
                 frame = AggregatedTextFrame(text=piece, text_type="clause", raw_text=piece)
@@ -241,7 +241,7 @@ class PacedText(FrameProcessor):
 
 
 async def _nothing() -> None:
-    """Do nothing until somebody waits for text."""
+    """Do nothing, as there is no callback yet."""
 
 
 # A break shorter than this in running speech is not heard as one.
@@ -251,7 +251,7 @@ Count = Callable[[str, float], None]
 
 
 class SpeechOutput(FrameProcessor):
-    """Passes speech on without the silence before it, and not before it lasts.
+    """A processor that cuts the silence before speech and holds speech until it lasts.
 
     It has no queue. While it holds speech, because the engines are too slow for it to last,
     everything behind the speech waits, too.

@@ -148,7 +148,7 @@ class Stack(_Strict):
 
 
 def stack_files() -> dict[str, Path]:
-    """Every installed stack by name."""
+    """Return every installed stack by name."""
     found: dict[str, Path] = {}
     for entry in entry_points(group=GROUP):
         folder = Path(str(resources.files(entry.value)))
@@ -262,7 +262,7 @@ def _parse_assignment(assignment: str) -> tuple[str, str, Any]:
 def resolved(
     stack: Stack, library: Path | None, *, required: bool = True
 ) -> list[tuple[BackendSpec, BackendSettings]]:
-    """Each engine's spec and checked settings, in the order of `KINDS`.
+    """Return each engine's spec and checked settings, in the order of `KINDS`.
 
     `required` engines have to run on this machine.
 
@@ -288,7 +288,7 @@ def resolved(
 
 
 def stand_ins_of(engines: Iterable[tuple[BackendSpec, BackendSettings]]) -> tuple[str, ...]:
-    """List what is not real in an agent, as a run stores it and every report shows it."""
+    """List the simulated parts of an agent, as a run stores and every report shows them."""
     found: list[str] = []
     for spec, settings in engines:
         if spec.scripted(settings):
@@ -309,7 +309,7 @@ def held_out_of(
 class Chosen(_Strict):
     """Models as only a running agent knows them.
 
-    Which it found, what is known of them, and whether its LLM knows but the library's talk.
+    `found` are the programs it uses; `narrow` says whether its LLM knows the library's talk only.
     """
 
     found: dict[str, str] = {}

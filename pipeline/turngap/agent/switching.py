@@ -89,7 +89,7 @@ class Offers:
 
     @property
     def simulated(self) -> frozenset[str]:
-        """Those in which a script answers in place of a model."""
+        """Return the names of those in which a script answers in place of a model."""
         offers = self._offers.items()
         return frozenset(name for name, o in offers if o.spec.scripted(o.settings))
 
@@ -140,7 +140,7 @@ class Offers:
         return "failed" if name in self._why_failed else "unloaded"
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Each LLM with its state, for whoever is to pick one."""
+        """Return each LLM with its state, as the caller is shown them."""
         rows: list[dict[str, Any]] = []
         simulated = self.simulated
         for name in self._offers:
@@ -216,9 +216,9 @@ class _Branch:
 
 
 class LlmSwitch(FrameProcessor):
-    """Holds a conversation's LLM services and lets one of them answer.
+    """A conversation's LLM services, of which one answers.
 
-    In the pipeline it stands where the LLM stands. It has no queue of its own, so that it adds no
+    It takes the LLM's place in the pipeline. It has no queue of its own, so that it adds no
     wait to a stack that never switches.
 
     Args:
@@ -400,9 +400,9 @@ class LlmSwitch(FrameProcessor):
 
 
 class Controls:
-    """Answers a caller's RTVI client messages, or refuses them with the reason.
+    """The answers to a caller's RTVI client messages, or the reasons for refusing them.
 
-    What is typed and not known, by `knows`, is marked as speech is that a recogniser did not know.
+    Typed text that is not known, by `knows`, is marked like speech outside a recogniser's domain.
     """
 
     def __init__(

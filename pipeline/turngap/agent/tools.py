@@ -166,12 +166,12 @@ def _schema(tool: Tool, clock: Clock, delay_ms: float) -> FunctionSchema:
 
 
 class DomainAnswer(FrameProcessor):
-    """Stands before the LLM and says what can be asked for, if a turn is outside of the domain.
+    """A processor before the LLM that answers turns outside of the domain with an offer.
 
     Such a turn holds `OUT_OF_DOMAIN`, or, while `checks` says so, a text that is near nothing that
     the domain knows.
 
-    The LLM is neither asked nor told of it later, as it could make nothing of such a turn. An
+    The LLM never sees such a turn, as it could make nothing of it. An
     answer that was asked for before the turn was over is refused, as an LLM refuses one for which
     it would call a tool, so that it is asked for again when the turn is over.
 

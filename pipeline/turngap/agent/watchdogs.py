@@ -1,7 +1,7 @@
 """Limits on a conversation's engines: one that stalls or does not stop is ended and named.
 
-An engine that stalls must neither silence the agent for good nor be blamed on nobody. So each has a
-bounded time to its first result and between two results. A turn says that an engine is late before
+An engine that stalls must not silence the agent for good, and must be named. So each has a bounded
+time to its first result and between two results. A turn says that an engine is late before
 it is given up, and takes that back if the engine goes on: the person, who waits less long than an
 engine may take, has often moved on by then.
 
@@ -83,12 +83,12 @@ VOICE_MS_A_CHAR = 1000.0
 
 
 def silence(what: str, ms: float, after: str = "") -> str:
-    """Say in words that nothing comes, and after what."""
+    """Describe an engine's silence, and what came before it."""
     return f"no {what} for {ms / 1000:.3g} s" + (f" after {after}" if after else "")
 
 
 class ReplyWatch:
-    """Follows an LLM's reply to each request: call `begin`, `saw` and `end`.
+    """A watch over an LLM's replies: call `begin`, `saw` and `end`.
 
     Args:
         give_up: called with the reason when the LLM has stalled or does not stop.
@@ -124,7 +124,7 @@ class ReplyWatch:
         self._task = asyncio.create_task(self._follow())
 
     def end(self) -> None:
-        """Expect nothing more: the LLM was told to stop."""
+        """Expect nothing more, as the LLM was stopped."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -221,9 +221,9 @@ def guard_voice(tts: FrameProcessor, late: Late = lambda why: None) -> None:
         async with aclosing(run(text, context_id)) as frames:
             while True:
                 begun, so_far = ms > 0, f"{ms / 1000:.1f} s of it" if ms else ""
-                told = partial(_tell_late, late, so_far)
+                on_late = partial(_tell_late, late, so_far)
                 try:
-                    frame = await within(VOICE, anext(frames), told, begun=begun)
+                    frame = await within(VOICE, anext(frames), on_late, begun=begun)
                 except StopAsyncIteration:
                     return
                 except TimeoutError:
@@ -269,7 +269,7 @@ def guard_ears(
 
 
 class _Ears:
-    """Takes the place of an STT's methods."""
+    """Guarded versions of an STT's methods."""
 
     def __init__(self, stt: STTService, late: Late, most_ms: float) -> None:
         self._stt = stt
@@ -327,7 +327,7 @@ class _Ears:
         direction: FrameDirection = FrameDirection.DOWNSTREAM,
         callback: FrameCallback | None = None,
     ) -> None:
-        """Let the agent's messages overtake: one of them tells that this service is stuck."""
+        """Let the agent's messages overtake: one of them may report that this service is stuck."""
         if isinstance(frame, OutputTransportMessageUrgentFrame):
             await self._push(frame, direction)
         else:
@@ -361,7 +361,7 @@ class _Ears:
 def usable_again(
     engines: Callable[[], tuple[FrameProcessor, ...]],
 ) -> Callable[[], Awaitable[None]]:
-    """Return what gives all engines another chance; to be called as a person's turn begins.
+    """Return a callback for the beginning of a person's turn that makes all engines usable again.
 
     pipecat gives a service no more work once a server has refused its key, or a voice has been
     silent three times. A server that comes back would never be asked.

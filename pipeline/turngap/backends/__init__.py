@@ -109,7 +109,7 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The reason why a turn was taken for over.
+    """The reason why a turn was considered over.
 
     Attributes:
         at_ns: when that was decided, on the clock that the engine was created with.
@@ -133,7 +133,7 @@ class TurnTaking:
         speculates: whether the strategies ask for answers before the turn is over; the pipeline
             then keeps them from being heard.
         floor: withholds the agent's voice while it is made out what the person wants.
-        decisions: why each turn was taken for over, oldest first; whoever reads one removes it.
+        decisions: why each turn was considered over, oldest first; a reader removes what it reads.
     """
 
     vad: "VADAnalyzer | None"
@@ -361,7 +361,7 @@ _TOKEN = re.compile(r"""(?<=[=\[{,\s])(?:"(?:\\.|[^"\\])*"|'[^']*')|.""", re.DOT
 
 @dataclass(frozen=True, slots=True)
 class BackendChoice:
-    """A backend as somebody asks for it, `[LABEL=]BACKEND[,KEY=VALUE…]`.
+    """A backend as a user names it, `[LABEL=]BACKEND[,KEY=VALUE…]`.
 
     Attributes:
         name: what it is called here: its label, or else the whole text.
@@ -423,7 +423,7 @@ class ConfiguredBackend:
         return self.spec.narrow is not None and self.spec.narrow(self.settings)
 
     def prepare(self) -> None:
-        """Load it, or see that its server answers. Slow.
+        """Load it, or check that its server answers. Slow.
 
         Raises:
             TurngapError: it cannot be used.
@@ -433,7 +433,7 @@ class ConfiguredBackend:
 
 
 def _pieces(text: str) -> list[str]:
-    """`text` at its commas, but for those within brackets or quotes."""
+    """Split `text` at its commas, but for those within brackets or quotes."""
     pieces, open_brackets = [""], 0
     for token in _TOKEN.findall(text):
         open_brackets = max(0, open_brackets + (token in "[{") - (token in "]}"))

@@ -1,4 +1,4 @@
-"""What an engine needs on this machine, and the command that provides it."""
+"""Needs of an engine on this machine, and the commands that provide them."""
 
 import ctypes
 import importlib.util
@@ -97,7 +97,7 @@ def install(extras: Iterable[str]) -> str:
 
 
 def remedies(needs: Iterable[Need]) -> list[str]:
-    """Return what to do about all of them; one command installs all extras."""
+    """List the remedies of all of them; one command installs all extras."""
     wanted = list(needs)
     extras = [need.extra for need in wanted if need.extra]
     rest = dict.fromkeys(need.remedy for need in wanted if not need.extra)

@@ -1,4 +1,4 @@
-"""Where pipecat's frames become turngap's marks.
+"""An observer that makes turngap's marks from pipecat's frames.
 
 Any pipecat bot can have it, in two lines:
 
@@ -62,6 +62,7 @@ from turngap.core.tokens import CACHE_READ, CACHE_READ_NET, CACHE_WRITTEN, COLD
 from turngap.marks.recorder import MarksRecorder
 from turngap.marks.turn import GUESS, AgentTurn, Waste, costs
 
+# Up to `on_user_bot_latency`: what differs between a bot's versions of pipecat, from 1.8 on.
 try:
     from pipecat.frames.frames import (
         EagerEndOfTurnCancelFrame,  # pyright: ignore[reportAssignmentType]
@@ -69,22 +70,24 @@ try:
 except ImportError:  # 1.8 makes no guesses, so it withdraws none
 
     class EagerEndOfTurnCancelFrame(SystemFrame):
-        """Stands for a frame that this version never pushes."""
+        """A stand-in for a frame that this version never pushes."""
 
+
+# The versions of pipecat that a bot may have, from 1.8 on, differ in the following.
 
 # A frame passes all processors of a pipeline within far fewer frames than this.
 _REMEMBERED = 10_000
 
 
 class FirstPushes:
-    """Tells the first push of each frame from its later ones, which pipecat does from 1.14 on."""
+    """A memory of which frames were pushed before; pipecat has one of its own from 1.14 on."""
 
     def __init__(self) -> None:
         self._seen: dict[int, None] = {}
 
     def is_first(self, data: FramePushed) -> bool:
-        told: bool | None = getattr(data, "first_push", None)
-        return self._is_new(data.frame) if told is None else told
+        first: bool | None = getattr(data, "first_push", None)
+        return self._is_new(data.frame) if first is None else first
 
     def _is_new(self, frame: Frame) -> bool:
         if frame.id in self._seen:
@@ -105,18 +108,18 @@ def tool_error(frame: FunctionCallResultFrame) -> str | None:
     return getattr(frame, "error", None)
 
 
-def on_user_bot_latency(worker: Any, told: Callable[[float], None]) -> None:
-    """Tell pipecat's own measurement of each reply, in ms, where the bot is traced.
+def on_user_bot_latency(worker: Any, on_latency: Callable[[float], None]) -> None:
+    """Report pipecat's own measurement of each reply, in ms, where the bot is traced.
 
     It is the figure that its traces hold as `turn.user_bot_latency_seconds`. Nothing is measured
-    for it: without `enable_tracing`, or in a version that keeps it elsewhere, nothing is told.
+    for it: without `enable_tracing`, or in a version that keeps it elsewhere, nothing is called.
     """
     observer = getattr(worker, "_user_bot_latency_observer", None)
     if observer is None:
         return
 
     async def on_latency_measured(_: Any, seconds: float) -> None:
-        told(seconds * 1000)
+        on_latency(seconds * 1000)
 
     observer.add_event_handler("on_latency_measured", on_latency_measured)
 
@@ -139,7 +142,7 @@ _REMEDIES: dict[ErrorCategory, str] = {
 def failure_of(frame: ErrorFrame, engine: FrameProcessor) -> str | None:
     """Return the error that `engine` pushed, or None if the engine itself is well.
 
-    A tool that fails is the application's problem: the model is told, and answers.
+    A tool that fails is the application's problem: the model gets the error, and answers.
     """
     category = frame.category or ErrorCategory.UNKNOWN
     if category is ErrorCategory.APPLICATION:
@@ -152,7 +155,7 @@ def failure_of(frame: ErrorFrame, engine: FrameProcessor) -> str | None:
 
 
 def kind_of(engine: FrameProcessor) -> Kind | None:
-    """Return what an engine is of; None for any other processor."""
+    """Return the engine's kind; None for any other processor."""
     kinds: tuple[tuple[Kind, tuple[type[FrameProcessor], ...]], ...] = (
         ("llm", (LLMService,)),
         ("tts", (TTSService,)),
@@ -177,7 +180,7 @@ MOST_OF_A_RESULT = 500
 
 
 class MarksObserver(BaseObserver):
-    """Notes each turn's marks from the pushes' own timestamps and reports them after the turn.
+    """An observer that takes each turn's marks from the pushes' timestamps and reports them.
 
     Pipecat hands pushes to observers from a queue, which has been seen to stall for 1.5 s. The
     timestamp on each push is exact all the same, and the instant of handling is never used.
@@ -229,7 +232,7 @@ class MarksObserver(BaseObserver):
             rtvi = worker.rtvi
         except Exception:  # pipecat raises no narrower one
             logger.warning(
-                "This worker has no RTVI, so nobody can be told the marks of its turns: "
+                "This worker has no RTVI, so the marks of its turns cannot be reported: "
                 "make it without enable_rtvi=False if you want the stages."
             )
             return
@@ -378,9 +381,9 @@ class MarksObserver(BaseObserver):
 
     def _on_counts(self, frame: Frame) -> None:
         """Take an engine's own counts; of a void answer, only what it cost."""
-        told: dict[str, float] = frame.metadata.get(COUNTS, {})
+        counts: dict[str, float] = frame.metadata.get(COUNTS, {})
         is_void = frame.metadata.get(GUESS) not in (None, self._guess)
-        for name, n in costs(told).items() if is_void else told.items():
+        for name, n in costs(counts).items() if is_void else counts.items():
             self._recorder.count(name, n)
 
     def _on_error(self, source: FrameProcessor, frame: ErrorFrame, at_ns: int) -> None:

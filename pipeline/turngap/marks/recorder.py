@@ -25,7 +25,7 @@ Report = Callable[[AgentTurn], None]
 
 
 class MarksRecorder:
-    """Turns instants into one report per agent turn.
+    """A recorder that makes one report per agent turn from instants.
 
     A turn begins with the request to the LLM and includes the endpoint and transcript before it. It
     is reported when the agent stops speaking, is interrupted, or makes its next request: after the

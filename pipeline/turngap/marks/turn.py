@@ -48,7 +48,7 @@ class _Guess:
 
 
 class Waste:
-    """Follows the speculative requests of a conversation and adds up those that were in vain."""
+    """The speculative requests of a conversation, and the cost of those that were in vain."""
 
     def __init__(self) -> None:
         self._guess: _Guess | None = None
@@ -121,7 +121,7 @@ class Waste:
 
 @dataclass(slots=True)
 class Track:
-    """Finds the first audible sample of a stream of chunks, each with its instant."""
+    """A stream of chunks, each with its instant, and its first audible sample."""
 
     detector: SpeechDetector | None = None
     first_ns: int = 0
@@ -172,8 +172,8 @@ class AgentTurn:
     calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
     pieces: int = 0  # of the answer, from the LLM
     latest_ns: int = 0  # the latest of them
-    untold: int = 0  # pieces and thoughts of which the LLM has not said how many tokens they are
-    told: tuple[float, int] = (0.0, 0)  # tokens, and the pieces and thoughts that they came in
+    uncounted: int = 0  # pieces and thoughts of which the LLM has not said how many tokens they are
+    counted: tuple[float, int] = (0.0, 0)  # tokens, and the pieces and thoughts that they came in
     piece_ns: int | None = None  # the latest one, or what it thought
     tts: Track = field(default_factory=Track)
     out: Track = field(default_factory=Track)
@@ -202,16 +202,16 @@ class AgentTurn:
         self.count("llm_window_tokens", float(at_ns - asked_ns <= ms_to_ns(LLM_WINDOW_MS)))
         self.counts["llm_ttft_ms"] = ns_to_ms(first_ns - asked_ns)
         self.pieces += 1
-        self.untold += 1
+        self.uncounted += 1
         self.latest_ns = at_ns
 
     def used(self, tokens: float) -> None:
         """Note how many tokens a request took: a piece is a token with some LLMs only."""
-        if not self.untold:
+        if not self.uncounted:
             return  # it called a tool, or its answer was dropped
-        self.told = (self.told[0] + tokens, self.told[1] + self.untold)
-        self.untold = 0
-        each = self.told[0] / self.told[1]
+        self.counted = (self.counted[0] + tokens, self.counted[1] + self.uncounted)
+        self.uncounted = 0
+        each = self.counted[0] / self.counted[1]
         ms = ns_to_ms(self.latest_ns - self.marks.get("llm_first_token", self.latest_ns))
         if self.pieces >= LEAST_PIECES and ms >= LEAST_MS:
             self.counts["llm_tokens_per_s"] = (self.pieces - 1) * each * 1000 / ms
@@ -225,7 +225,7 @@ class AgentTurn:
         """
         self.count(THOUGHT, 1)
         self.count(THOUGHT_MS, ns_to_ms(at_ns - (self.piece_ns or at_ns)))
-        self.untold += 1
+        self.uncounted += 1
         self.piece_ns = at_ns
 
     def spoke(self, at_ns: int, pcm: Pcm, rate: int) -> None:

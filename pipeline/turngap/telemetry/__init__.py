@@ -221,7 +221,7 @@ class Telemetry:
             await asyncio.to_thread(self._exporter.flush)
 
     def close(self) -> str | None:
-        """Send the rest, and return a sentence on what was sent; None: nothing was to be."""
+        """Send the rest, and return a sentence about it; None if telemetry is off."""
         if self._exporter is None or self._where is None:
             return f"telemetry is not sent: {self._why_not}" if self._why_not else None
         exporter, self._exporter = self._exporter, None
@@ -373,7 +373,7 @@ def _mark(turn: Turn, name: str) -> int:
 
 
 def turn_attributes(turn: Turn) -> Attributes:
-    """Return what a turn's span says; what was said in words only if the environment wants it."""
+    """Return the attributes of a turn's span; its texts only if the environment wants them."""
     claim, source = claimed_gap(turn.counts)
     attributes: Attributes = {
         "error.type": turn.outcome if turn.outcome in FAILED else None,
@@ -407,7 +407,7 @@ def turn_attributes(turn: Turn) -> Attributes:
 
 
 def _known(attributes: Mapping[str, Any]) -> Attributes:
-    """Leave out what is not known, and every secret."""
+    """Drop unknown values and mask secrets."""
     known = {name: v for name, v in attributes.items() if v is not None and v != ""}
     return texts_without_secrets(known, known)
 

@@ -94,7 +94,7 @@ class Exporter:
     def span(
         self, name: str, start_ns: int, attributes: Mapping[str, Any], under: Span | None = None
     ) -> Span:
-        """Begin a span at an instant of the wall clock; whoever gets it ends it."""
+        """Begin a span at an instant of the wall clock; the caller of this ends it."""
         return self._tracer.start_span(
             name,
             Context() if under is None else set_span_in_context(under, Context()),
@@ -175,7 +175,7 @@ def processor_of(exporter: SpanExporter) -> BatchSpanProcessor:
 
 
 def resource_of(name: str) -> Resource:
-    """Return who sends: as the environment describes it, and this name where that has none."""
+    """Return the sender: as the environment describes it, or else with this name."""
     ours = {"service.version": __version__, "service.instance.id": str(uuid.uuid4())}
     return Resource.create({"service.name": name} | ours).merge(OTELResourceDetector().detect())
 

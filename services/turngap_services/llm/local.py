@@ -149,7 +149,7 @@ _CHOOSING = threading.Lock()
 
 
 def chosen(settings: LocalSettings) -> Choice:
-    """Return what answers, or before it was tried, what is tried first."""
+    """Return the choice that answers, or the first to be tried if none was."""
     with _CHOOSING:
         return _READY.get(settings.model_dump_json()) or _choices(settings)[0]
 
@@ -183,7 +183,7 @@ def _choices(settings: LocalSettings) -> list[Choice]:
 
 
 def _own_prompt() -> str:
-    """Return what the project's own model has to be told: without the facts it makes them up."""
+    """Return the prompt of the project's own model: without its facts it makes them up."""
     stack = resources.files("turngap_services.stacks").joinpath("embedded.toml").read_text("utf-8")
     return str(tomllib.loads(stack)["pipeline"]["system_prompt"])
 
@@ -200,7 +200,7 @@ def _found(settings: LocalSettings, own: SmallSettings) -> list[Choice]:
         why = f"{printable(model)} of {server.name} at {server.base_url}, found on this machine"
         if others := [f"{s.name} at {s.base_url}" for s, _ in able[n + 1 :]]:
             why += f"; also there: {', '.join(others)}"
-        # It listed its models without a key. Whoever may listen there is not told one.
+        # It listed its models without a key, so it is sent none.
         choices.append(Choice(_server(settings, server.base_url, model, key_env=""), own, why))
     asked = ", ".join(f"{PORTS.get(port, 'port')} {port}" for port in settings.ports)
     lacks = f" with the model {settings.model!r}" if settings.model else ""

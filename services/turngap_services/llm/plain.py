@@ -69,26 +69,16 @@ def plain_settings(
 
 
 class PlainLLMService(LLMService[PlainAdapter]):
-    """Answers each context frame and passes every other frame on.
+    """A service that answers each context frame and passes every other frame on.
 
-    At an interruption pipecat cancels the frame being processed, and the reply with it.
+    At an interruption pipecat cancels the frame being processed, and the reply with it. The
+    arguments are those of `plain_settings`.
     """
 
     adapter_class = PlainAdapter
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-        seed: int | None = None,
-    ) -> None:
-        super().__init__(
-            settings=plain_settings(
-                model, temperature=temperature, max_tokens=max_tokens, seed=seed
-            )
-        )
+    def __init__(self, model: str, **chosen: Any) -> None:
+        super().__init__(settings=plain_settings(model, **chosen))
 
     async def _answer(self, context: LLMContext) -> None:
         """Push the reply's text, between the frames that begin and end it."""

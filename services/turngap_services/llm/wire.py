@@ -56,7 +56,7 @@ def ask(url: str, asking: Asking, body: dict[str, Any] | None = None) -> dict[st
     """Return the JSON object that `url` answers with; a `body` is sent as a POST.
 
     Raises:
-        AgentError: nobody answers, the key is refused, or it is another kind of server.
+        AgentError: there is no answer, the key is refused, or it is another kind of server.
     """
     data = None if body is None else json.dumps(body).encode()
     every = {"Content-Type": "application/json", **asking.headers}
@@ -126,7 +126,7 @@ THOUGHTS = ("reasoning_content", "reasoning")
 def without_reasoning(
     base_url: str, model: str, asking: Asking, extra: dict[str, Any]
 ) -> tuple[dict[str, Any], bool]:
-    """Ask for a reply that nobody hears, so that the server does its one-time work now.
+    """Request an unheard reply, so that the server does its one-time work now.
 
     The prompt is as long as a conversation's first: after one of two tokens, vLLM 0.32 on a CPU
     took 474 ms to the first token of the first turn, and about 50 ms from then on.
@@ -134,7 +134,7 @@ def without_reasoning(
     Returns:
         The further keys that each request may have: `extra`, and what switches the model's
         reasoning off, as far as the server takes that and unless `extra` has a switch itself. And
-        whether the server told the model's thoughts apart from its answer.
+        whether the server separated the model's thoughts from its answer.
 
     Raises:
         AgentError: as `ask`.
@@ -289,9 +289,9 @@ class WholeReply:
 
 
 class _Done:
-    """Notes `data: [DONE]`, with which many servers end a stream that has no `finish_reason`.
+    """A note of `data: [DONE]`, with which many servers end a stream without `finish_reason`.
 
-    OpenAI's client swallows it, so this takes the place of the stream's decoder, which is private.
+    OpenAI's client swallows it, so this replaces the stream's decoder, which is private.
     A client that has none there is believed that a reply which ended in order is whole, and a
     warning says so: no reply is called broken because of another version of a library.
     """
@@ -316,7 +316,7 @@ def _finished(chunk: "ChatCompletionChunk") -> bool:
 
 
 class AskedOnce(_Base):
-    """Sends each request once. A mixin before a service of pipecat's that derives from OpenAI's.
+    """A mixin that sends each request once, before a service that derives from OpenAI's.
 
     The client's two silent retries would turn a server that refuses or drops requests into one that
     seems slow.
@@ -328,10 +328,10 @@ class AskedOnce(_Base):
         return WholeReply(stream, _finished, lambda: done.seen, self._note_thoughts)
 
     async def _note_thoughts(self, chunk: "ChatCompletionChunk") -> None:
-        """Push what a server tells of the model's thoughts apart from the answer."""
+        """Push the model's thoughts, where the server separates them from the answer."""
         for choice in chunk.choices or ():
-            told = (getattr(choice.delta, field, None) for field in THOUGHTS)
-            if thought := next(filter(None, told), None):
+            thoughts = (getattr(choice.delta, field, None) for field in THOUGHTS)
+            if thought := next(filter(None, thoughts), None):
                 await self.push_frame(LLMThoughtTextFrame(text=str(thought)))
 
     def create_client(self, *args: Any, **kwargs: Any) -> Any:

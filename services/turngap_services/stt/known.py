@@ -1,4 +1,4 @@
-"""Whether what was heard is a sentence that the recogniser knows, or the nearest to another one.
+"""The check whether an utterance was a sentence that the recogniser knows.
 
 A 3-gram of a few sentences makes words of any speech. If that was another sentence, they follow
 each other as in no sentence, fit the sound badly, last too long, or leave some of it out. A

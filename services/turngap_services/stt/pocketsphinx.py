@@ -92,7 +92,7 @@ def _telephone_noise() -> NDArray[np.float64]:
 
 
 def _white() -> NDArray[np.float64]:
-    """One second of white noise of power 1."""
+    """Return one second of white noise of power 1."""
     return np.random.default_rng(0).normal(0, 1, RATE)
 
 
@@ -109,7 +109,7 @@ _FILLERS = frozenset({"<s>", "</s>", "<sil>", "[NOISE]", "[SPEECH]"})
 
 
 class Recogniser:
-    """Recognises utterances between the VAD's start and stop."""
+    """A recogniser of utterances between the VAD's start and stop."""
 
     def __init__(self, model: Model, settings: PocketsphinxSettings) -> None:
         self._decoder = make_decoder(
@@ -193,7 +193,7 @@ _TTFS_P99_S = 0.35
 
 
 class PocketsphinxSTTService(STTService):
-    """Transcribes between the VAD's start and stop frames, decoding as the audio arrives.
+    """A service that decodes as the audio arrives, between the VAD's start and stop frames.
 
     It needs a VAD before it (`VADProcessor`): audio and the VAD's frames are all system frames, so
     they arrive in the order in which they were pushed. Each stop frame is followed by one finalized

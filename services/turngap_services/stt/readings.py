@@ -1,4 +1,4 @@
-"""What to read of a session's audio, and when. Audio and the VAD's verdicts in, readings out.
+"""The plan of a session's readings: audio and the VAD's verdicts in, parts to read out.
 
 Sans I/O: `due` says what to read next, `read` takes the result, `concluded` gives the text of an
 utterance that is over. There is one reading at a time.
@@ -95,7 +95,7 @@ class Utterance:
 
     @property
     def heard(self) -> int:
-        """Number of samples, all of which are kept."""
+        """Return the number of samples, all of which are kept."""
         return self._sound.heard
 
     @property
@@ -238,6 +238,9 @@ class Readings:
         return None
 
 
+# Where Whisper's encoder reads less than the 30 s that it was trained on, the decoder may not find
+# the end: it repeats itself, or writes more than anybody can say. A text that looks like that is
+# read again with the whole window, so a doubt too many costs time and no words.
 # Length of a text divided by that of its compressed form, above which it repeats itself, and the
 # mean log probability of its tokens, below which the model did not know: OpenAI's bounds.
 _MOST_COMPRESSED = 2.4

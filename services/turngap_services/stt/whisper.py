@@ -226,7 +226,7 @@ _READINGS = 2
 
 
 class WhisperSTTService(STTService):
-    """Each stop frame of the VAD is followed by one finalized `TranscriptionFrame`.
+    """A service that follows each stop frame of the VAD with one finalized transcript.
 
     It follows at once if the pause before it was long enough to read what was said, and none
     follows if there were no words. Earlier readings are pushed as interim transcripts.

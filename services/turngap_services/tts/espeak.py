@@ -204,7 +204,7 @@ _SILENT_BELOW = 33
 
 
 class EspeakTTSService(TTSService):
-    """Speaks each piece of text, chunk by chunk as the engine makes it."""
+    """A voice that speaks each piece of text, chunk by chunk as the engine makes it."""
 
     def __init__(self, *, settings: EspeakSettings, clock: Clock, engine: Espeak) -> None:
         super().__init__(

@@ -236,7 +236,7 @@ def voice_of(settings: PiperSettings) -> Voice:
 
 
 class PiperTTSService(TTSService):
-    """Speaks each piece of text, clause by clause.
+    """A voice that speaks each piece of text, clause by clause.
 
     piper makes a whole sentence before it gives out any of it. Here the first clause is heard while
     the rest is made. If the voice is so slow that speech would run dry, speech is held until it

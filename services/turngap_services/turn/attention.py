@@ -1,4 +1,9 @@
-"""What `adaptive` hears and what it decides: the words that its mind has with the world."""
+"""The mind of `adaptive`: decides from what is heard and read when to listen, begin, guess and end.
+
+Sans I/O: events come in by method with their instant (ns), decisions go out as `Action`s in
+`actions`, and `deadline_ns` is when to call `tick`. All silence counts from the last audible
+sample, wherever the packets' borders lie.
+"""
 
 from dataclasses import dataclass
 
@@ -39,7 +44,7 @@ class Listen:
 
 @dataclass(frozen=True, slots=True)
 class Conclude:
-    """Have the recogniser say what it heard; it may be told to `Listen` again."""
+    """Have the recogniser conclude; a `Listen` may follow."""
 
     silence_ms: float
 
@@ -140,7 +145,11 @@ class _Ending:
 
 
 class Attention:
-    """See the module. `deadline_ns` is when something is due if no event comes before."""
+    """The state of one session.
+
+    Attributes:
+        deadline_ns: when something is due if no event comes before.
+    """
 
     def __init__(self, settings: AdaptiveSettings, over: Over) -> None:
         self._settings = settings

@@ -1,7 +1,14 @@
-"""What English words say about a person's turn: whether more is to come, and what is meant. Pure.
+"""The probability that a person's turn is over, from words, voice and silence. Pure.
 
-Everything here is a closed class of the language. It looks at the end of the text, as a recogniser
-without punctuation gives it. What each class says about the turn's end is fitted (`over.py`).
+Words are classes of English that are closed. They are looked up at the end of the text, as a
+recogniser without punctuation gives it. At the first silence, a logistic regression of these
+classes and of the voice says how likely it is that the turn is over. While the silence lasts, this
+grows: of the pauses within turns, ever fewer are as long. By Bayes' rule, log odds are summed:
+
+    log odds(over | silent for s) = log odds(over) - log S(s)
+
+S(s) is the share of pauses within turns that last longer than s. So a certainty that is asked for
+gives a silence after which it is reached: the hold.
 """
 
 import math

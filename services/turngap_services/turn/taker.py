@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 
 class TakenStart(BaseUserTurnStartStrategy):
-    """Starts turns when the turn taker says so."""
+    """A start strategy that obeys the turn taker."""
 
     async def discard(self, text: str) -> None:
         """Keep what was recognised out of the conversation, as it was not a turn."""
@@ -79,7 +79,7 @@ class TakenStart(BaseUserTurnStartStrategy):
 
 
 class TakenStop(BaseUserTurnStopStrategy):
-    """Tells the turn taker which frames pass, and ends turns when it says so."""
+    """A stop strategy that passes frames to the turn taker and obeys it."""
 
     def __init__(self, taker: "TurnTaker") -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class TakenStop(BaseUserTurnStopStrategy):
 
 
 class TurnTaker:
-    """Feeds one session's `Attention`, carries out its actions in order, and wakes it in time.
+    """A driver of one session's `Attention`: feeds it, wakes it, and carries out its actions.
 
     Attributes:
         start, stop: pipecat's strategies, through which turns are announced.
@@ -232,7 +232,9 @@ SILENT_MS = 40
 
 
 class Listener(FrameProcessor):
-    """Pushes each packet on before hearing it, so that a recogniser is never behind a decision.
+    """A processor that hears the caller in place of a VAD.
+
+    It pushes each packet on before hearing it, so that a recogniser is never behind a decision.
 
     It has no queue, as the recogniser behind it has one.
 
@@ -325,8 +327,8 @@ class Listener(FrameProcessor):
         # as one packet, it judges that as often as it is asked.
         self._classifier.clear()
         self._classifier.append_audio(b"".join(self._recent), is_speech=True)
-        _, told = await self._classifier.analyze_end_of_turn()
-        return told.probability if isinstance(told, TurnMetricsData) else None
+        _, verdict = await self._classifier.analyze_end_of_turn()
+        return verdict.probability if isinstance(verdict, TurnMetricsData) else None
 
     def _keep_last(self, seconds: float) -> None:
         while self._recent_bytes > seconds * self._rate * 2:

@@ -1,4 +1,12 @@
-"""Silero as pipecat has it, eight times quicker than turngap's; all models share one session."""
+"""A caller's voice: when it begins and was last audible, to the sample, and its melody. No I/O.
+
+Silero judges windows of 32 ms. Two of its states look at windows that lie 16 ms apart, so a verdict
+comes every 16 ms. It says whether there is a voice. *When* that voice falls silent is read from the
+samples, every 10 ms, as Silero hears it for another 75 ms (median; p95 129, over the library's 32
+recordings). Soft syllables over a telephone or in noise look like silence there: so it is never
+earlier than Silero's last window of speech, less a margin. The melody before a silence costs about
+1 ms of CPU, once.
+"""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,6 +26,7 @@ from turngap.core.errors import AgentError
 if TYPE_CHECKING:
     from pipecat.audio.vad.silero import SileroOnnxModel
 
+# Silero as pipecat has it, eight times quicker than turngap's; all models share one session.
 # The state is reset as by pipecat's analyzer, for its reasons: music, or a long silence at 8 kHz,
 # leaves it deaf to the speech that follows. Only in clear silence, as a reset in speech loses
 # confidence.
@@ -203,7 +212,7 @@ STIR_GAP_FRAMES = 3
 
 
 class Voice:
-    """Follows one caller's audio.
+    """One caller's audio, and where the voice in it begins and ends.
 
     Args:
         rate: sample rate, Hz.
@@ -366,7 +375,7 @@ PAUSED_MS = 200.0
 
 
 class Arrivals:
-    """Maps positions in a stream to the instants at which they sounded. Pure.
+    """A map from positions in a stream to the instants at which they sounded. Pure.
 
     A packet is sent once its last sample is there, so a packet that nothing held up arrives when
     that sample sounds: the fastest packets tell.

@@ -63,7 +63,7 @@ def difficulty(said: str, before: Sequence[str] = (), *, tools: bool = False) ->
 
     Args:
         said: what the person says now.
-        before: what anybody said in the conversation until then.
+        before: what both sides said in the conversation until then.
         tools: whether the turn looks like one for a tool (`is_about`).
 
     `long` (over 12 words) and `very_long` (over 25): more is asked for. `tools`: the answer has
@@ -110,7 +110,7 @@ def texts_of(tools: Sequence[FunctionSchema]) -> list[str]:
 
 
 def _told(schema: Any) -> Iterator[str]:
-    """Yield the telling texts anywhere in a schema, without the schema's keywords."""
+    """Yield the descriptions and values anywhere in a schema, without its keywords."""
     if isinstance(schema, dict):
         for key, value in schema.items():
             if key in _TELLING:
@@ -280,7 +280,7 @@ def _chars(message: Any) -> int:
 
 
 class Meter:
-    """Adds up what all requests of one turn have used so far, the losers' included."""
+    """The sum of what all requests of one turn have used so far, the losers' included."""
 
     def __init__(self, asks: Sequence[Ask]) -> None:
         self._asks = asks
@@ -348,8 +348,8 @@ class Part:
     async def setup(self, setup: FrameProcessorSetup) -> None:
         # Observers see only the combined service. Usage and the first token's instant, even that of
         # a call, are always needed.
-        told = replace(setup, observer=None, enable_metrics=True, enable_usage_metrics=True)
-        await self.pipeline.setup(replace(told, report_only_initial_ttfb=False))
+        own = replace(setup, observer=None, enable_metrics=True, enable_usage_metrics=True)
+        await self.pipeline.setup(replace(own, report_only_initial_ttfb=False))
 
     async def cleanup(self) -> None:
         if self._watching is not None:
@@ -389,7 +389,7 @@ class Part:
         await self._settled.wait()
 
     async def _watch(self, ask: Ask) -> None:
-        """Give a request up that is silent too long, so that whoever waits for it goes on."""
+        """Give up a request that is silent too long."""
         while not ask.over:
             begun = ask.begun.is_set()
             most_ms = self._settings.stall_ms if begun else self._settings.first_token_ms

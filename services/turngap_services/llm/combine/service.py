@@ -140,7 +140,7 @@ class CombinedLLMService(PlainLLMService, Generic[Settings]):
         system_instruction: str | None = None,
         response_schema: dict[str, Any] | None = None,
     ) -> str | None:
-        """Ask the most trusted model beside the conversation; the next turn pays for it."""
+        """Ask the most trusted model outside the conversation; the next turn pays for it."""
         prompt = self._trusted.prompt(context)
         ask = Ask(self._trusted, prompt_chars(prompt), self._clock.now_ns())
         self._beside.append(ask)
@@ -186,7 +186,7 @@ class CombinedLLMService(PlainLLMService, Generic[Settings]):
         raise PartFailedError("; ".join(f"{ask.failed}" for ask in failed))
 
     def _answerers(self) -> list[Part]:
-        """Return who may answer a tool's result: the last caller, then others that call tools."""
+        """Return the parts that may answer a tool's result: the last caller, then others."""
         callers = reversed(self._called.values())
         able = [self._trusted, *self._parts]
         known = dict.fromkeys([*callers, *(part for part in able if part.tools)])
@@ -272,7 +272,7 @@ FULL_WON = "race_full_won"
 
 
 class RaceLLMService(PairLLMService[RaceSettings]):
-    """Asks both at once; the loser is cancelled before the winner's first word is said."""
+    """A race of both; the loser is cancelled before the winner's first word is said."""
 
     backend = "race"
 
@@ -319,7 +319,7 @@ FORGOTTEN = 0.1
 
 
 class RouteLLMService(PairLLMService[RouteSettings]):
-    """Asks one of the two, and the other if that one fails before its first word."""
+    """A choice of one of the two; the other answers if that one fails before its first word."""
 
     backend = "route"
 
@@ -364,7 +364,7 @@ CHOSEN, IN_TIME = "best_of_chosen", "best_of_in_time"
 
 
 class BestOfLLMService(CombinedLLMService[BestOfSettings]):
-    """Asks all candidates, and says what most of them agree on."""
+    """A vote of all candidates: the reply that most of them agree on is said."""
 
     backend = "best-of"
 
@@ -443,7 +443,7 @@ INSTRUCTION = (
 
 
 class OpenerLLMService(PairLLMService[OpenerSettings]):
-    """Says a clause of the fast model, then what the full one makes of it."""
+    """A reply whose first clause is the fast model's, and whose rest the full one's."""
 
     backend = "opener"
     # The opening of an answer that is still to come, and when it was said (ns).

@@ -85,6 +85,15 @@ SPEC = BackendSpec(
 )
 
 
+# Served models to pick from: one model in a full batch and nearly alone, and a distilled one.
+# Their prices, rates and accuracies are those that two vendors announced in February 2026: a large
+# model at about 65 tokens/s for $5/$25 a million tokens in and out; the same model at up to 2.5
+# times that for $30/$150 (platform.claude.com, fast mode); and a model at over 1,000 tokens/s on a
+# wafer, distilled from one that solves 77.3 % of an agent benchmark (Terminal-Bench 2.0), of which
+# it solves 58.4 %. The engine of `turngap.inference` runs them in real time. The vendors' servers
+# are not known outside: ours are chosen so that the rates come out.
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """A served model.

@@ -154,7 +154,7 @@ def due_ns(
 
 
 class LibraryLLMService(PlainLLMService):
-    """Answers from the scenario library, token by token, at a pace that subclasses decide.
+    """A script from the scenario library, token by token, at a pace that subclasses decide.
 
     If the library says that a tool is called first, and the conversation offers it, it is called.
     """
@@ -298,7 +298,7 @@ WRONG = "sim_wrong"
 
 
 class ServedLLMService(LibraryLLMService):
-    """Answers when its server has the tokens, and wrongly as often as its accuracy says.
+    """A script at the pace of a simulated server, and wrong as often as its accuracy says.
 
     What it says depends on its `model`, not on how that is served: two servers of one model are
     wrong in the same turns.

@@ -1,6 +1,6 @@
-"""How often a model is right on dialogues that were held out when it was made.
+"""The share of a model's right answers on dialogues that were held out when it was made.
 
-`held_out.json` lies beside the model; `python -m training.ship` writes it.
+`held_out.json` is next to the model; `python -m training.ship` writes it.
 """
 
 import hashlib
@@ -29,31 +29,31 @@ class _File(BaseModel):
 
 
 def read_held_out(directory: Path) -> HeldOutRecord | None:
-    """Read the fact that lies beside a model.
+    """Read the file next to a model.
 
     Returns:
         The share of right answers; None if there is no such file, or no model.
 
     Raises:
-        AgentError: it cannot be read, or is about another model than the one beside it.
+        AgentError: it cannot be read, or is about another model than the one next to it.
     """
     path, weights = directory / FILE, directory / "model.bin"
     if not path.is_file() or not weights.is_file():
         return None
     try:
-        told = _File.model_validate_json(path.read_bytes())
+        file = _File.model_validate_json(path.read_bytes())
     except ValidationError as e:
         said = "; ".join(f"{'.'.join(map(str, p['loc']))}: {reason(p)}" for p in problems(e))
         raise AgentError("model.held_out", f"{path}: {said}", hint=_HINT) from e
-    if hashlib.sha256(weights.read_bytes()).hexdigest() != told.sha256:
+    if hashlib.sha256(weights.read_bytes()).hexdigest() != file.sha256:
         raise AgentError(
             "model.held_out", f"{path} is about another model than {weights.name}", hint=_HINT
         )
-    return HeldOutRecord(model=told.model, dialogues=told.dialogues, right=told.right)
+    return HeldOutRecord(model=file.model, dialogues=file.dialogues, right=file.right)
 
 
 def held_out_share(settings: SmallSettings) -> HeldOutRecord | None:
-    """Read how often the model was right when it was made; None where nothing lies beside it.
+    """Read how often the model was right when it was made; None if that is not known.
 
     The figures are of int8 arithmetic on a CPU and of whole replies of the likeliest tokens, so
     they say nothing of any other.

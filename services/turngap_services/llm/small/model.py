@@ -216,7 +216,7 @@ class SmallModel:
         return Reply(len(prompt), count, not stop.is_set())
 
     def warm_up(self) -> None:
-        """Make a reply that nobody hears, as the first one is slow."""
+        """Make an unheard reply, as the first one is slow."""
         messages = [{"role": "system", "content": "hello"}, {"role": "user", "content": "hello"}]
         self.say(self.prompt(messages), lambda _: None, threading.Event())
 
@@ -239,12 +239,12 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _tokenizer(path: Path, end: str) -> Tokenizer:
-    """Read a tokenizer. What marks a thought is shown, as nothing else tells the thought apart."""
-    told = _json(path)
-    for token in told.get("added_tokens") or ():
+    """Read a tokenizer. Marks of thoughts are shown, so that thoughts can be cut out."""
+    file = _json(path)
+    for token in file.get("added_tokens") or ():
         if token["content"] != end and is_of_marker(token["content"]):
             token["special"] = False
-    return Tokenizer.from_str(json.dumps(told))
+    return Tokenizer.from_str(json.dumps(file))
 
 
 def _template(directory: Path, config: dict[str, Any]) -> Template:
@@ -275,7 +275,7 @@ def _mark(value: Any) -> str:
 
 
 class SmallLLMService(PlainLLMService):
-    """Answers with a model that runs in a thread of this process, token by token.
+    """A service whose model runs in a thread of this process, token by token.
 
     An interruption stops the model at its current token.
     """

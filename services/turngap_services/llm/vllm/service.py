@@ -210,7 +210,7 @@ def between(before: Reading, after: Reading) -> dict[str, float]:
 
 
 class ServerTimes:
-    """Reads one server's metrics; never called while a reply is waited for.
+    """One server's metrics; never read while a reply is waited for.
 
     Args:
         base_url: the server's address, as OpenAI's clients take it.

@@ -5,6 +5,7 @@ hears it (`Utterance.stop`).
 """
 
 from collections import deque
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,14 +88,15 @@ def _to_pcm(samples: NDArray[np.floating]) -> Pcm:
 RATE = 16_000  # what every recogniser here hears
 FRAME = RATE // 100
 
-# A frame this far above the quietest 30 ms is more than the noise of the room.
-_OVER_NOISE_DB = 8.0
+# A frame this far above the noise around the voice is more than that noise.
+OVER_NOISE_DB = 8.0
 # A voice's last sound this far below its loudest frame is no longer heard.
-_RANGE_DB = 26.0
-# A frame closer to the loudest is never too soft to be the voice, however loud the room.
-_LEAST_RANGE_DB = 15.0
+RANGE_DB = 26.0
+# A frame closer to the loudest is never too soft to be the voice, however loud the room: then a VAD
+# alone says when the voice ends.
+LEAST_RANGE_DB = 15.0
 # The line's own noise between two recordings is not the voice, however soft the voice is.
-_LOWEST_DBFS = LINE_FLOOR_DBFS + 5.0
+LOWEST_DBFS = LINE_FLOOR_DBFS + 5.0
 # Level of digital silence; nothing is quieter.
 _SILENCE_DBFS = -120.0
 _SMOOTH = 3
@@ -104,6 +106,18 @@ _BETWEEN_WORDS = 12
 # Silero hears a voice for this long after its last audible sample (p95 over the library's
 # recordings). A voice that a VAD hears for longer was too soft for `Sound`.
 VAD_LATE_MS = 130.0
+
+
+def mean_dbfs(levels: Iterable[float]) -> float:
+    """Return the level of the frames' mean power."""
+    powers = [10 ** (level / 10) for level in levels]
+    return 10 * float(np.log10(max(sum(powers) / len(powers), 1e-12)))
+
+
+def heard_from_dbfs(noise: float, peak: float) -> float:
+    """Return the level from which a frame is heard, by the noise and the loudest frame."""
+    soft = min(AUDIBLE_DBFS, peak - RANGE_DB)
+    return min(max(noise + OVER_NOISE_DB, soft, LOWEST_DBFS), peak - LEAST_RANGE_DB)
 
 
 def samples(ms: float) -> int:
@@ -157,12 +171,9 @@ class Sound:
         level = max(rms_dbfs(frame), _SILENCE_DBFS)
         self._levels.append(level)
         if len(self._levels) == _SMOOTH:
-            powers = [10 ** (each / 10) for each in self._levels]
-            self._noise = min(self._noise, 10 * float(np.log10(sum(powers) / _SMOOTH)))
+            self._noise = min(self._noise, mean_dbfs(self._levels))
         self._peak = max(self._peak, level)
-        soft = min(AUDIBLE_DBFS, self._peak - _RANGE_DB)
-        told_apart = max(self._noise + _OVER_NOISE_DB, soft, _LOWEST_DBFS)
-        if level >= min(told_apart, self._peak - _LEAST_RANGE_DB) and level >= _LOWEST_DBFS:
+        if level >= max(heard_from_dbfs(self._noise, self._peak), LOWEST_DBFS):
             self.last_audible = end
 
     def between(self, first: int, last: int) -> Pcm:

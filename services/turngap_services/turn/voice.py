@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turngap.backends import AGENT
-from turngap.core.audio import AUDIBLE_DBFS, FULL_SCALE, LINE_FLOOR_DBFS, Pcm, audible_end, rms_dbfs
+from turngap.core.audio import AUDIBLE_DBFS, FULL_SCALE, Pcm, audible_end, rms_dbfs
 from turngap.core.clock import ms_to_ns, samples_to_ns
 from turngap.core.errors import AgentError
+from turngap_services.sound import heard_from_dbfs, mean_dbfs
 
 if TYPE_CHECKING:
     from pipecat.audio.vad.silero import SileroOnnxModel
@@ -193,15 +194,6 @@ STALE_HOPS = 4
 HEARS_ON_MS = 130
 # So long it is believed where nothing is loud enough for the voice: it also hears a television.
 ALONE_MS = 1000
-# A voice's last sound this far below its loudest frame is no longer heard.
-RANGE_DB = 26.0
-# A frame this far above the noise around the voice is more than that noise.
-OVER_NOISE_DB = 8.0
-# The line's own noise between two recordings is not the voice, however soft the voice is.
-LOWEST_DBFS = LINE_FLOOR_DBFS + 5.0
-# A frame closer to the loudest is never too soft to be the voice: if a voice hardly rises above the
-# noise, only Silero's verdict says when it ends.
-LEAST_RANGE_DB = 15.0
 # The noise is the quietest 30 ms shortly before the voice began or while it lasted.
 NOISE_FRAMES = 15
 SMOOTH_FRAMES = 3
@@ -317,8 +309,7 @@ class Voice:
     def _note_noise(self, back: int) -> None:
         """Lower the noise to three frames' mean power, ending `back` frames ago."""
         levels = list(self._levels)[len(self._levels) - back - SMOOTH_FRAMES :][:SMOOTH_FRAMES]
-        power = sum(10 ** (level / 10) for level in levels) / SMOOTH_FRAMES
-        self._noise = min(self._noise, 10 * float(np.log10(max(power, 1e-12))))
+        self._noise = min(self._noise, mean_dbfs(levels))
 
     def _judge_frame(self) -> None:
         first = self._frames * self._frame - self._at
@@ -327,7 +318,8 @@ class Voice:
         self._levels.append(level)
         if self.onset is not None and len(self._levels) >= SMOOTH_FRAMES:
             self._note_noise(0)
-        threshold = self._threshold()
+        heard_from = heard_from_dbfs(self._noise, self._peak)
+        threshold = AUDIBLE_DBFS if self.onset is None else heard_from
         self._note_stir(level >= threshold)
         if self.onset is not None and self._since < STALE_HOPS:
             self._note_audible(first, threshold)
@@ -346,14 +338,6 @@ class Voice:
         if end is not None and self.last_audible is not None:
             self._loud_until = max(self._loud_until, self._at + begin + end + 1)
             self.last_audible = max(self.last_audible, self._loud_until)
-
-    def _threshold(self) -> float:
-        """Return the level from which a frame is heard, dBFS."""
-        if self.onset is None:
-            return AUDIBLE_DBFS
-        soft = min(AUDIBLE_DBFS, self._peak - RANGE_DB)
-        told_apart = max(self._noise + OVER_NOISE_DB, soft, LOWEST_DBFS)
-        return min(told_apart, self._peak - LEAST_RANGE_DB)
 
     def _note_stir(self, is_loud: bool) -> None:
         if is_loud:

@@ -241,7 +241,7 @@ def place(device: Device, compute_type: Compute | None, part: str) -> Place:
     Args:
         device: `auto` is the card, if there is one and its libraries are there; else the CPU.
         compute_type: None: int8 on the CPU, the best that the card supports on a card.
-        part: the stack's table with these settings, for what the errors tell to change.
+        part: the stack's table with these settings, for the errors' hints.
 
     Raises:
         AgentError: `cuda` was asked for and cannot be had; the hint says what is missing.

@@ -58,7 +58,7 @@ def test_the_voices_pace_is_learned() -> None:
     ledger.made(letters("one two three four") * 20)
     ledger.finished(1)
     ledger.begins(1)
-    ledger.told(1)
+    ledger.remembered(1)
     ledger.announced(2, "five six seven eight")
     ledger.begins(2)
     ledger.played(letters("five six") * 20)
@@ -72,7 +72,7 @@ def test_of_a_clause_that_the_memory_has_nothing_is_added() -> None:
     ledger.finished(1)
     ledger.begins(1)
     ledger.played(1000)
-    ledger.told(1)
+    ledger.remembered(1)
     assert ledger.broken_off() == ""
     assert Ledger().broken_off() == ""
 

@@ -87,7 +87,7 @@ def test_pronunciation_with_unknown_phones_is_refused(phones: str) -> None:
 
 
 def test_an_empty_library_is_refused() -> None:
-    with pytest.raises(InputError, match="nobody says anything"):
+    with pytest.raises(InputError, match="no person says anything"):
         build_model([], {})
 
 

@@ -61,7 +61,7 @@ def test_different_words_at_a_pace_that_people_have_are_believed(
 
 def test_more_words_than_anybody_says_are_doubtful() -> None:
     words = " ".join(f"word{chr(97 + n)}" for n in range(14))
-    assert doubt(words, 2) == "nobody speaks so fast"
+    assert doubt(words, 2) == "it has more words than fit the time"
     assert doubt(words, 4) is None
 
 

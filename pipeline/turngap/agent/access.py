@@ -2,9 +2,9 @@
 
 docs/security.md has the limits as a table, with what happens beyond each.
 
-On loopback anybody on this machine may, but no web page from elsewhere: the Origin that browsers
-send must be that of our own page, and the Host must name this machine (otherwise a hostile name
-that resolves to 127.0.0.1 would pass as ours). On other addresses a token is needed, too.
+On loopback every program of this machine may, but no web page from elsewhere: the Origin that
+browsers send must be that of our own page, and the Host must name this machine (otherwise a hostile
+name that resolves to 127.0.0.1 would pass as ours). On other addresses a token is needed, too.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ CODE_ORIGIN = 4403
 CODE_IDLE = 4408
 CODE_TOO_FAST = 4429
 
-TEXT_CHARS = 2000  # of one typed turn: a page; nobody gains from an LLM's answer to more
+TEXT_CHARS = 2000  # of one typed turn: a page; an LLM's answer to more is of no use
 SEAT_S = 1.0  # that a call waits for a seat: a pipeline comes down 25 ms after its client left
 
 
@@ -43,7 +43,7 @@ SEAT_S = 1.0  # that a call waits for a seat: a pipeline comes down 25 ms after 
 class Limits:
     """Limits of one server, which the page gets too."""
 
-    connections: int = 64  # open at once, beside the seats
+    connections: int = 64  # open at once, besides the seats
     request_s: float = 10.0  # for a whole request, and for a page's first message
     first_s: float = 60.0  # for another client's first message: a person allows the microphone
     message_bytes: int = 64 * 1024  # 20 ms of audio take 700
@@ -53,7 +53,7 @@ class Limits:
     idle_s: float = 300.0  # without speech or text from either side
     vanished_s: float = 15.0  # without taking what is written, and without a page's message
     pong_s: float = 25.0  # between pings, and for the answer to one
-    warn_s: float = 30.0  # a page is warned so long before a conversation is ended
+    warn_s: float = 30.0  # a page is warned this long before a conversation is ended
 
 
 class HangUpError(Exception):
@@ -75,7 +75,7 @@ class Access:
 
     loopback: bool = True  # the server can only be reached from its own machine
     token: str | None = field(default=None, repr=False)  # what a caller must know, if anything
-    origins: frozenset[str] = frozenset()  # allowed beside the server's own, as behind a proxy
+    origins: frozenset[str] = frozenset()  # allowed besides the server's own, as behind a proxy
 
     @classmethod
     def for_host(cls, host: str, token: str | None = None, origins: tuple[str, ...] = ()) -> Self:

@@ -76,7 +76,7 @@ class Pace:
         return max(0.0, outlook.free_ms) + self.voice.first_ms(most_ms)
 
     def lasts(self, now: Outlook, safety_ms: float = SAFETY_MS) -> bool:
-        """Return whether speech that goes on from here never runs dry."""
+        """Return whether speech that continues from here never runs dry."""
         dry_ms, free_ms = now.dry_ms, max(0.0, now.free_ms)
         if now.spare_ms < 0:
             return False
@@ -149,7 +149,7 @@ class _Making:
 class SpeechFeed:
     """One reply after another, from the LLM's tokens to the TTS's audio.
 
-    It is told of tokens, requests and audio as they happen. It says which pieces go next (`take`),
+    It receives tokens, requests and audio as they happen. It returns which pieces go next (`take`),
     when to ask again (`due_ns`), and whether speech that was made may begin (`may_begin`). The
     engines' measured speeds are kept from reply to reply.
     """
@@ -177,7 +177,7 @@ class SpeechFeed:
         self._pace.llm.reply_started()
 
     def start(self, at_ns: int) -> None:
-        """Begin another reply; it goes on from the speech of the last one, if that still sounds."""
+        """Begin another reply; it continues the speech of the last one, if that still sounds."""
         self._goes_on(at_ns)
         self._text, self._ended, self._words = "", False, 0
         self._pace.llm.reply_started()

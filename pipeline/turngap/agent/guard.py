@@ -33,10 +33,10 @@ from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import parse_json, printable
 
 # What RTVI clients may send. pipecat's processor takes more: files that the server would fetch from
-# a URL, audio past every check, results of functions that nobody called. These are not passed on.
+# a URL, audio past every check, results of functions that were not called. These are dropped.
 RTVI_TYPES = frozenset({"client-ready", "client-message", "send-text", "disconnect-bot"})
 
-# What tells that somebody speaks. The agent's voice itself is audio.
+# Messages that mean that a side speaks. The agent's voice itself is audio.
 SPEECH_TYPES = frozenset({"user-started-speaking", "user-transcription", "bot-llm-text"})
 
 
@@ -83,7 +83,7 @@ def take(message: Message, rate: int) -> Taken:
 
 
 def is_speech(data: bytes) -> bool:
-    """Return whether a message for the client is speech, or says that somebody speaks."""
+    """Return whether a message for the client is speech, or means that a side speaks."""
     frame = Frame.FromString(data)
     if frame.WhichOneof("frame") == "audio":
         # An agent that is relayed may send silence for as long as the line is open.
@@ -141,7 +141,7 @@ def _rtvi(payload: dict[str, Any]) -> Taken:
 
 # In asyncio's own 256 KiB there can be 37,000 messages, which take half a second to parse.
 READ_BYTES = 2048
-FRAME_BYTES = 512  # so many, of a bigger frame, count as one
+FRAME_BYTES = 512  # this many, of a bigger frame, count as one
 # What the kernel holds for a client that does not read: five seconds of the agent's voice.
 SEND_BYTES = 256 * 1024
 CLOSE_S = 2.0  # for a client's answer to a close

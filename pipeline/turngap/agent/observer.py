@@ -171,7 +171,7 @@ class SparingObserver(WorkerObserver):
 
     pipecat passes every step of every frame to each observer, by a queue and a task of its own. The
     caller's audio comes in fifty packets a second, which four processors push on and process: 400
-    wake-ups a second with two observers, for a call in which nobody speaks.
+    wake-ups a second with two observers, for a call without speech.
     """
 
     async def on_process_frame(self, data: FrameProcessed) -> None:

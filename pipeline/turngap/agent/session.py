@@ -113,7 +113,7 @@ class PrefixWarmer:
             self._paid_for(messages)
             raise
         except Exception as e:
-            # The next request reports the problem to somebody who waits for an answer.
+            # The next request reports the problem, and a person waits for its answer.
             self._of_use = False
             why = f"{type(e).__name__}: {e}"
             logger.warning(f"the LLM's prompt is no longer read in advance: {why}")

@@ -349,8 +349,8 @@ class LlmSwitch(FrameProcessor):
 
     async def from_branch(self, branch: _Branch, frame: Frame, direction: FrameDirection) -> None:
         """Pass on what a service pushes, unless it is not its turn to speak."""
-        # Of a cancelled reply nothing is heard; but what it has cost is told, and that the tools
-        # which it called are not waited for.
+        # Of a cancelled reply nothing is heard; but its cost is reported, and that the tools which
+        # it called are not waited for.
         is_told = isinstance(frame, MetricsFrame | FunctionCallCancelFrame)
         if branch is not self._active and not is_told:
             return
@@ -380,7 +380,7 @@ class LlmSwitch(FrameProcessor):
         """End the request of an LLM that stalls or does not stop, as an interruption would.
 
         What is being spoken is spoken to its end. What was not spoken until now is dropped: after
-        so long, nobody expects half a sentence.
+        that long, half a sentence is of no use.
         """
         await self.service.push_error(why)
         if not self._speaking:

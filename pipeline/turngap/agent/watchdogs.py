@@ -73,7 +73,7 @@ LLM_PATIENCE = Patience(FIRST_TOKEN_MS, STALL_MS)
 # A sentence of a neural voice took 6 s at most, on a busy machine without a GPU.
 VOICE = Patience(first_ms=8000.0, next_ms=4000.0)
 
-# Longer than anybody listens to a telephone: five minutes of speech. A model that never stops would
+# Longer than people listen on a telephone: five minutes of speech. A model that never stops would
 # fill the memory, and the voice's queue. As many empty tokens come to nothing either.
 MOST_REPLY_CHARS = MOST_REPLY_TOKENS = 5_000
 # Of a text of one character there may be 10 s of audio, and a second more for each further one: ten

@@ -127,7 +127,7 @@ class TurnTaking:
     """An engine of the kind `turn`: it says when the user is speaking, and when the turn is over.
 
     Attributes:
-        vad: pipecat's; None where `ears` stand in its place.
+        vad: pipecat's; None where `ears` replace it.
         hold_ms: how long the turn's end is held after the VAD's stop before it is decided.
         ears: a processor that hears the caller in place of a VAD and pushes pipecat's VAD frames.
         speculates: whether the strategies ask for answers before the turn is over; the pipeline
@@ -218,7 +218,7 @@ class BackendSpec:
         tools: of an LLM: whether it calls the tools that a conversation offers it.
         toolless: why it calls none where its settings keep it from doing so; gives None where they
             do not.
-        combines: of an LLM: whether it is made of others, and tells what each of them cost.
+        combines: of an LLM: whether it is made of others, and reports what each of them cost.
         judges: of an LLM: whether it can give a verdict on an answer. One that knows nothing but
             its own talk cannot, nor one without pipecat's `run_inference`; one that is made of
             others would ask but one of them.

@@ -189,7 +189,7 @@ class MarksRecorder:
     def late(self, kind: Kind, why: str) -> None:
         """Note that an engine is late with the answer; with an empty `why`, that it goes on.
 
-        A recogniser's lateness is told by itself, as there is no request yet, and not taken back:
+        A recogniser's lateness is reported at once, as there is no request yet, and not taken back:
         if there is a reply after it, its turn says that it was made.
         """
         if kind == "stt":
@@ -205,13 +205,13 @@ class MarksRecorder:
             self._report(turn)
 
     def silent(self, kind: Kind, why: str) -> None:
-        """Note why there is nothing to hear, though no engine has failed; told by itself."""
+        """Note why there is nothing to hear, though no engine has failed; reported at once."""
         self._report(AgentTurn(0, {}, no_reply=f"{kind}: {why}"))
 
     def unheard(self, error: str, at_ns: int) -> None:
         """Note an error of an engine before the LLM, which may keep the LLM from being asked.
 
-        It is told at once and by itself, and counts for the next request if there is one.
+        It is reported at once, and counts for the next request if there is one.
         """
         if self._deaf and error.startswith("stt: "):
             self._deaf = False  # it was told when it was late; the person may be a turn further now

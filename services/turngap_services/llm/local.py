@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from turngap.core.results import HeldOutRecord
 
-# Where servers listen unless they are told otherwise, in the order in which they are asked.
+# Where servers listen by default, in the order in which they are asked.
 PORTS = {11434: "Ollama", 8080: "llama.cpp", 1234: "LM Studio", 8000: "vLLM"}
 
 

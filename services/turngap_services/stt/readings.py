@@ -245,10 +245,10 @@ class Readings:
 # mean log probability of its tokens, below which the model did not know: OpenAI's bounds.
 _MOST_COMPRESSED = 2.4
 _LEAST_LOGPROB = -1.0
-# So many words that say once more what came just before them: "no no no no", "the cat the cat the
+# This many words that repeat what came just before them: "no no no no", "the cat the cat the
 # cat", a sentence of three words twice.
 _REPEATED_WORDS = 3
-# Hardly anybody says more words in a second; the first words need no time in so short a text.
+# People hardly say more words in a second; the first words need no time in so short a text.
 _WORDS_PER_S, _FIRST_WORDS = 5.0, 3
 
 
@@ -275,7 +275,7 @@ def doubt(text: str, seconds: float, logprob: float = 0.0) -> str | None:
     if raw and len(raw) / len(zlib.compress(raw)) > _MOST_COMPRESSED:
         return "it repeats itself"
     if len(words) > _FIRST_WORDS + _WORDS_PER_S * seconds:
-        return "nobody speaks so fast"
+        return "it has more words than fit the time"
     return "the model was unsure" if logprob < _LEAST_LOGPROB else None
 
 
@@ -286,6 +286,6 @@ def _repeated(words: list[str]) -> int:
         run = 0
         for here, before in zip(words[length:], words, strict=False):
             run = run + 1 if here == before else 0
-            # A phrase that only begins again is none: "to the left and to the right".
+            # A phrase that only begins again does not count: "to the left and to the right".
             most = max(most, run - run % length)
     return most

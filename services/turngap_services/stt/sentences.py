@@ -195,7 +195,7 @@ def build_model(sayings: Iterable[Saying], given: Mapping[str, str]) -> Model:
         for word in words:
             where.setdefault(word, saying.scenario)
     if not sentences:
-        raise InputError("stt.no_sentences", "nobody says anything in the scenario library")
+        raise InputError("stt.no_sentences", "no person says anything in the scenario library")
     lines: list[str] = []
     guessed: dict[str, str] = {}
     for word in sorted(where):

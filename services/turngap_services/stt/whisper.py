@@ -39,7 +39,7 @@ from turngap_services.weights import folder_of
 _FILES = ("model.bin", "config.json", "tokenizer.json")
 _LESS_MEMORY = "a smaller model (--set stt.model=tiny.en) or stt.compute_type=int8 needs less"
 
-# Nobody speaks faster (English: three words a second, a token and a half each): this bounds the
+# People speak no faster (English: three words a second, a token and a half each): this bounds the
 # cost of a model that repeats itself.
 _TOKENS_PER_S = 12
 _LEAST_TOKENS, _MOST_TOKENS = 16, 200

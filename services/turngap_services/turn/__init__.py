@@ -141,7 +141,7 @@ class AdaptiveSettings(BackendSettings):
     """Least silence that ends a turn, in ms."""
     longest_ms: Annotated[float, Field(gt=0)] = 2000.0
     """Silence that ends a turn however uncertain it is, in ms."""
-    # Beside what was fitted it changes little on people, and costs on synthetic voices.
+    # Next to what was fitted it changes little on people, and costs on synthetic voices.
     smart_turn: bool = False
     """Ask pipecat's smart turn too, during the silence: about 50 ms of CPU, in a thread."""
     speculate: bool = True

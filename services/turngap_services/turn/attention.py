@@ -21,11 +21,11 @@ class Heard:
         until_ns: when the last sample so far sounded.
         onset_ns: when the utterance began, if there is one.
         audible_ns: when the person was last audible in it.
-        audible_at: the sample at that instant, which identifies a silence: instants are placed anew
-            with every packet, as the line's shortest delay is.
+        audible_at: the sample at that instant, which identifies a silence: instants are placed
+            again with every packet, as the line's shortest delay is.
         stirring_ns: since when there is a sound that may be the person, if there is one.
         voiced_ms: how much of the utterance was surely speech.
-        melody: how it sounded before a silence that has begun, if that can be told.
+        melody: how it sounded before a silence that has begun, if that is known.
     """
 
     until_ns: int
@@ -163,7 +163,7 @@ class Attention:
         self._ending: _Ending | None = None
         self._empty: _Ending | None = None  # of a turn that ended without a word
         self._finals: list[str] = []
-        # The silence in which the recogniser was told to conclude, and the final transcripts it
+        # The silence in which the recogniser was asked to conclude, and the final transcripts it
         # owes.
         self._concluded_at: int | None = None
         self._owed = 0

@@ -38,7 +38,7 @@ Ending = Literal[
 ]  # fmt: skip
 
 _DIGITS = _set("zero oh o one two three four five six seven eight nine double triple")
-# Numbers are read in groups of two to four: so many digits may be a group, more are several.
+# Numbers are read in groups of two to four: this many digits may be a group, more are several.
 _A_GROUP = 4
 
 _TENS = _set("twenty thirty forty fifty sixty seventy eighty ninety hundred")

@@ -103,7 +103,7 @@ _SOFTEST_DB = 30.0
 _AS_GOOD = 0.85
 # What is left of the lengths of the end and of what came before it, in voiced frames of 10 ms.
 _END, _BEFORE = 6, 20
-# Nobody's voice moves further than an octave within a phrase: what does is a mistaken period.
+# No voice moves further than an octave within a phrase: what does is a mistaken period.
 _OCTAVE = 12.0
 
 
@@ -192,7 +192,7 @@ STARTING_HOPS = 3
 STALE_HOPS = 4
 # Silero hears clear speech on for this long at most: what it hears later was too soft to be seen.
 HEARS_ON_MS = 130
-# So long it is believed where nothing is loud enough for the voice: it also hears a television.
+# It is believed for this long where nothing is loud enough for the voice: it hears a TV, too.
 ALONE_MS = 1000
 # The noise is the quietest 30 ms shortly before the voice began or while it lasted.
 NOISE_FRAMES = 15
@@ -362,7 +362,7 @@ class Arrivals:
     """A map from positions in a stream to the instants at which they sounded. Pure.
 
     A packet is sent once its last sample is there, so a packet that nothing held up arrives when
-    that sample sounds: the fastest packets tell.
+    that sample sounds: so the fastest packets show the delay.
     """
 
     def __init__(self, rate: int) -> None:

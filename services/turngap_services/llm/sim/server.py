@@ -140,7 +140,7 @@ class LiveServer:
 
 
 def _rate(costs: StepCosts, background: Background) -> float:
-    """Return the requests a second that keep so many streams going.
+    """Return the requests a second that keep the background's streams going.
 
     As many come as end: in each step one in `output` of the streams, with its prompt to compute.
     """

@@ -47,7 +47,7 @@ class Reply:
     Attributes:
         prompt_tokens: tokens of the prompt.
         tokens: tokens of the reply, the end mark included.
-        finished: the reply came to its end or to `max_tokens`; False if it was told to stop.
+        finished: the reply came to its end or to `max_tokens`; False if it was stopped.
     """
 
     prompt_tokens: int
@@ -173,7 +173,7 @@ class SmallModel:
             prompt: from `prompt`.
             hear: called with each piece of text as soon as it is there, in a thread of the engine.
             stop: once set, the reply ends with the next token.
-            least_tokens: the reply does not end before it has so many; a load test's replies are
+            least_tokens: the reply does not end before it has this many; a load test's replies are
                 then as long as those of a server that was asked for a number.
 
         Raises:

@@ -249,7 +249,7 @@ def _page(request: urllib.request.Request) -> str:
 class VllmLLMService(AskedOnce, OpenAILLMService):
     """Pipecat's service for a vLLM server.
 
-    The server's own times are read when the reply has ended, so that nobody waits for them, and
+    The server's own times are read when the reply has ended, so that no turn waits for them, and
     pushed then. Another reading when the person begins to speak excludes other people's earlier
     requests. An interrupted reply gets no times, as the server does not count it.
     """
@@ -282,7 +282,7 @@ class VllmLLMService(AskedOnce, OpenAILLMService):
         self._read(reply)
 
     def _read(self, reply: object | None = None) -> None:
-        # As with tokens, figures that nobody collects are not asked for.
+        # As with tokens, figures that are not collected are not requested.
         if self.usage_metrics_enabled:
             task = asyncio.create_task(self._tell(reply))
             self._readings.add(task)

@@ -1,5 +1,4 @@
 import importlib.util
-import json
 import re
 import subprocess
 import sys
@@ -8,12 +7,12 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from commandline import turngap_here
 from faster_whisper.utils import _MODELS
 from running_line import InstantClock
 
 from turngap.agent.stack import load_stack, resolved, stack_files
 from turngap.backends import GROUP, KINDS, BackendSpec, Need, find, specs
-from turngap.cli.agents import backends
 from turngap.core.errors import AgentError, InputError
 from turngap.weights import is_commit
 from turngap_services import SPECS
@@ -121,19 +120,17 @@ def test_a_command_that_settings_may_do_without_is_shown_and_not_required(
     lacking = replace(spec, by_default=(replace(need, name=str(here)),))
     monkeypatch.setattr("turngap.backends.specs", lambda: (lacking,))
     lacking.require()
-    backends(json_=True)
-    (row,) = json.loads(capsys.readouterr().out)
+    (row,) = turngap_here(capsys, "backends", "--json").document()
     assert row["available"] is True
     assert (row["missing"], row["missing_by_default"]) == ([], [str(here)])
     assert row["remedy"] == [need.remedy]
-    backends()
-    shown = capsys.readouterr().out
+    shown = turngap_here(capsys, "backends").out
     assert "not by default" in shown
     assert need.remedy in shown
     here.parent.mkdir(parents=True, exist_ok=True)
     here.touch(0o755)
-    backends(json_=True)
-    assert json.loads(capsys.readouterr().out)[0]["missing_by_default"] == []
+    (row,) = turngap_here(capsys, "backends", "--json").document()
+    assert row["missing_by_default"] == []
 
 
 def test_what_an_engine_lacks_is_listed_with_a_command_that_can_be_copied(
@@ -143,8 +140,7 @@ def test_what_an_engine_lacks_is_listed_with_a_command_that_can_be_copied(
     lacking = replace(BY_NAME["piper"], requires=(Need("module", "no_such_module", remedy),))
     monkeypatch.setattr("turngap.backends.specs", lambda: (lacking, BY_NAME["espeak"]))
     monkeypatch.setenv("COLUMNS", "60")
-    backends()
-    shown = capsys.readouterr().out
+    shown = turngap_here(capsys, "backends").out
     assert "piper lacks no_such_module" in shown
     assert f"\n  {remedy}\n" in shown
     assert "espeak lacks" not in shown

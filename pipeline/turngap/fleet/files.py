@@ -44,8 +44,8 @@ class _Strict(BaseModel):
 class PoolTable(_Strict):
     """Equal replicas.
 
-    `max_batch` is 256 for `continuous` and 1 for `immediate` where it is left out; `static` has to
-    be told. `chunk_tokens` is 2048 for `continuous`; 0 computes a prompt in one step.
+    `max_batch` is 256 for `continuous` and 1 for `immediate` where it is left out; `static` needs
+    one. `chunk_tokens` is 2048 for `continuous`; 0 computes a prompt in one step.
     """
 
     hardware: str | Accelerator = "h100"

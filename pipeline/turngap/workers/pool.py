@@ -157,7 +157,7 @@ class Pool(ABC):
         await asyncio.gather(*(worker.end() for worker in there))
 
     async def _staff(self, most: int) -> list[AgentError | None]:
-        """Start a worker in each of the first slots that has none; say what went wrong."""
+        """Start a worker in each of the first slots that has none; return each one's error."""
 
         async def staff(slot: int) -> AgentError | None:
             try:
@@ -194,15 +194,30 @@ class Pool(ABC):
             raise RuntimeError("these workers still work on something else")
         if getattr(work, "__module__", None) == "__main__":
             raise ValueError("the work must be a function of a module that can be imported")
-        tasks = [(n, pickle.dumps((work, piece))) for n, piece in enumerate(pieces)]
+        waiting = deque((n, pickle.dumps((work, piece))) for n, piece in enumerate(pieces))
+        left, any_lost, busy = len(waiting), False, set[int]()
+        queue: asyncio.Queue[Told | Done | Lost | Exception] = asyncio.Queue(MOST_QUEUED)
         self._running = True
         try:
-            await self._restaff(len(tasks))
-            any_lost = False
-            async with aclosing(self._shared_out(tasks)) as said:
-                async for each in said:
-                    any_lost |= isinstance(each, Lost)
-                    yield each
+            await self._restaff(left)
+            hands = set(list(self._slots)[:left])
+            running = [
+                asyncio.create_task(self._work_off(slot, hands, waiting, queue, busy))
+                for slot in sorted(hands)
+            ]
+            try:
+                while left:
+                    report = await queue.get()
+                    if isinstance(report, Exception):
+                        raise report
+                    left -= not isinstance(report, Told)
+                    any_lost |= isinstance(report, Lost)
+                    yield report
+            finally:
+                for hand in running:
+                    hand.cancel()
+                await asyncio.gather(*running, return_exceptions=True)
+                await asyncio.gather(*(w.end() for s in busy if (w := self._slots[s]) is not None))
             if any_lost:  # now, so that `workers` is true before the next pieces are made
                 with suppress(AgentError):
                     await self._restaff(len(self._slots))
@@ -225,30 +240,6 @@ class Pool(ABC):
             for slot in missing:
                 del self._slots[slot]
             self.workers = len(self._slots)
-
-    async def _shared_out(
-        self, tasks: Sequence[tuple[int, bytes]]
-    ) -> AsyncGenerator[Told | Done | Lost, None]:
-        queue: asyncio.Queue[Told | Done | Lost | Exception] = asyncio.Queue(MOST_QUEUED)
-        waiting, busy = deque(tasks), set[int]()
-        hands = set(list(self._slots)[: len(tasks)])
-        running = [
-            asyncio.create_task(self._work_off(slot, hands, waiting, queue, busy))
-            for slot in sorted(hands)
-        ]
-        try:
-            left = len(tasks)
-            while left:
-                said = await queue.get()
-                if isinstance(said, Exception):
-                    raise said
-                left -= not isinstance(said, Told)
-                yield said
-        finally:
-            for hand in running:
-                hand.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-            await asyncio.gather(*(w.end() for s in busy if (w := self._slots[s]) is not None))
 
     async def _work_off(
         self,

@@ -1,6 +1,6 @@
 """Workers on a Ray cluster: one of this machine's own making, or the user's.
 
-An actor holds a place on a node, and the work itself runs in a process beside the actor, the same
+An actor holds a place on a node, and the work itself runs in a process next to the actor, the same
 as on one machine (`turngap.workers.local`). So nothing of Ray runs where calls are paced.
 """
 

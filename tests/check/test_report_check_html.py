@@ -168,7 +168,7 @@ def test_stages_that_moved_in_a_turn_are_named_largest_first():
         for name, at in MARKS_MS.items()
     }
     (pair,) = paired([make_turn(marks_ms=later)], [make_turn()])
-    assert moved_in(pair) == "llm_request +60 ms"
+    assert moved_in(pair) == "LLM asked +60 ms"
     assert heading(pair) == "60 ms slower than the reference"
 
 

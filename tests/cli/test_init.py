@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from virtual_agents import VirtualAgents
 
 from turngap.caller.endpoint import Endpoint
-from turngap.cli import setting_up
+from turngap.cli import agents
 from turngap.play import target
 from turngap.setup import look
 from turngap.testing.agent import Reply, Script
@@ -237,7 +237,7 @@ def test_a_person_at_a_terminal_is_asked(
 ) -> None:
     for name in ("bot.py", "other.py"):
         (folder / name).write_text('import pipecat\nif __name__ == "__main__":\n    pass\n')
-    monkeypatch.setattr(setting_up, "_can_ask", lambda: True)
+    monkeypatch.setattr(agents, "_can_ask", lambda: True)
     monkeypatch.setattr("typer.prompt", lambda *_, **__: 3)
     done = turngap_here(capsys, "init")
     assert (done.code, "there is no number 3" in done.err) == (2, True)

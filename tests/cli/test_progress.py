@@ -7,7 +7,7 @@ from commandline import turngap_here
 from fake_agents import NEW, FakeAgents, stand_in
 from made_records import make_record, make_turn
 
-from turngap.cli.progress import LINE_EVERY_S, Display
+from turngap.cli.shared import LINE_EVERY_S, Display
 from turngap.core.clock import NS_PER_S
 from turngap.core.lengths import seconds_left
 from turngap.core.run_record import PlanRecord

@@ -23,7 +23,7 @@ import turngap.cli
 from turngap.agent.access import Access
 from turngap.backends import Weights
 from turngap.caller.endpoint import Endpoint
-from turngap.cli import serving, setting_up
+from turngap.cli import agents, serving
 from turngap.cli.serving import Announce, Wanted, Where
 from turngap.load import play as loading
 from turngap.load.play import Loaded
@@ -113,7 +113,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr("turngap.play.zoo.play_zoo", lambda **_: iter(()))
     for step in ("judged", "transcribed"):
         monkeypatch.setattr(f"turngap.judge.play.{step}", lambda run, *_: run)
-    monkeypatch.setattr(setting_up, "_can_ask", lambda: True)
+    monkeypatch.setattr(agents, "_can_ask", lambda: True)
     monkeypatch.setattr("typer.prompt", first_answer)
     monkeypatch.setattr("turngap.setup.look.reached", reached)
     for key in KEYS:

@@ -9,7 +9,7 @@ import pytest
 from commandline import Finished, turngap_here
 from made_loads import hard_cases, make_load, make_step, store_load
 
-from turngap.cli.progress import LINE_EVERY_S, Display
+from turngap.cli.shared import LINE_EVERY_S, Display
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError
 from turngap.load import play

@@ -22,7 +22,6 @@ from turngap.cli import (
     remembering,
     results,
     serving,
-    setting_up,
 )
 from turngap.cli.commands import Command, Group
 from turngap.cli.options import with_options
@@ -125,7 +124,7 @@ _COMMANDS: tuple[tuple[str, Callable[[Any, Asked], None], tuple[str, ...]], ...]
         "turngap calibrate --dialect twilio",
         "turngap calibrate --dialect all",
     )),
-    (STORED, setting_up.init, (
+    (STORED, agents.init, (
         "turngap init",
         "turngap init --yes",
         'turngap init --start "python bot.py" --agent ws://127.0.0.1:8765/ws',

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from turngap.cli.progress import Display, played
 from turngap.cli.results import show, stored_check, stored_comparison, stored_run
-from turngap.cli.shared import leave, print_text, say, telemetry_of
+from turngap.cli.shared import Display, leave, played, print_text, say, telemetry_of
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
 from turngap.play.options import Asked
 

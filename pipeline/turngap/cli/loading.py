@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from turngap.cli.progress import Display
 from turngap.cli.results import show, stored_load, stored_simulation
-from turngap.cli.shared import leave, say, telemetry_of
+from turngap.cli.shared import Display, leave, say, telemetry_of
 from turngap.core.errors import ExitCode, InputError
 from turngap.core.lengths import minutes_words
 from turngap.core.sizes import several

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from turngap.cli.commands import given_options
-from turngap.cli.progress import Display, announce, played
 from turngap.cli.results import show, stored_turns
 from turngap.cli.shared import (
+    Display,
+    announce,
     leave,
+    played,
     print_block,
     print_json,
     say,

@@ -10,7 +10,7 @@ import typer
 
 from turngap.cli.commands import Group
 from turngap.cli.options import with_options
-from turngap.cli.shared import leave, print_block, print_json, say
+from turngap.cli.shared import Display, leave, print_block, print_json, say
 from turngap.core.errors import InputError
 from turngap.core.untrusted import harmless
 from turngap.play.options import Asked
@@ -90,7 +90,6 @@ def entries_in(roots: Sequence[Path] | None) -> "list[Entry]":
     Raises:
         InputError: a folder that was given cannot be listed.
     """
-    from turngap.cli.progress import Display
     from turngap.history.reading import entries
 
     shown: Display | None = None

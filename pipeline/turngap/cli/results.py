@@ -111,11 +111,33 @@ def _stored(name: str, root: Path | None, *, verbose: bool, all_labelled: bool) 
     from turngap.store.folders import find_run, find_runs
     from turngap.store.runs import read_run
 
-    for file, stored in _ROOMS.items():
+    for file in ("check.json", "simulation.json", "compare.json", "turns.json", "load.json"):
         if (folder := find_folder(name, file, root)) is not None:
-            return [stored(folder)]
+            return [_of_a_room(file, folder)]
     folders = find_runs(name, root) if all_labelled else [find_run(name, root)]
     return [stored_run(read_run(folder), verbose=verbose) for folder in folders]
+
+
+def _of_a_room(file: str, folder: Path) -> Stored:
+    if file == "check.json":
+        from turngap.check.files import read_check
+
+        return stored_check(folder, *read_check(folder))
+    if file == "simulation.json":
+        from turngap.fleet.report import read_simulation
+
+        return stored_simulation(folder, read_simulation(folder))
+    if file == "compare.json":
+        from turngap.compare.report import read_comparison
+
+        return stored_comparison(folder, read_comparison(folder))
+    if file == "turns.json":
+        from turngap.turns.report import read_turns
+
+        return stored_turns(folder, *read_turns(folder))
+    from turngap.load.report import read_load
+
+    return stored_load(folder, read_load(folder))
 
 
 def show(stored: Stored, *, json_: bool) -> None:
@@ -144,12 +166,6 @@ def stored_run(run: "Run", *, verbose: bool = False) -> Stored:
     )
 
 
-def _stored_check(folder: Path) -> Stored:
-    from turngap.check.files import read_check
-
-    return stored_check(folder, *read_check(folder))
-
-
 def stored_check(
     folder: Path, record: "CheckRecord", candidate: "Run", reference: "Run | None"
 ) -> Stored:
@@ -173,12 +189,6 @@ def stored_check(
     )
 
 
-def _stored_comparison(folder: Path) -> Stored:
-    from turngap.compare.report import read_comparison
-
-    return stored_comparison(folder, read_comparison(folder))
-
-
 def stored_comparison(folder: Path, record: "ComparisonRecord") -> Stored:
     """Present a comparison in its folder."""
     from turngap.compare.report import (
@@ -198,12 +208,6 @@ def stored_comparison(folder: Path, record: "ComparisonRecord") -> Stored:
     )
 
 
-def _stored_simulation(folder: Path) -> Stored:
-    from turngap.fleet.report import read_simulation
-
-    return stored_simulation(folder, read_simulation(folder))
-
-
 def stored_simulation(folder: Path, record: "SimulationRecord") -> Stored:
     """Present a simulation in its folder."""
     from turngap.fleet.report import simulation_block, simulation_svg, write_page
@@ -214,12 +218,6 @@ def stored_simulation(folder: Path, record: "SimulationRecord") -> Stored:
         svg=lambda: simulation_svg(record, folder.name),
         write_html=lambda: write_page(record, folder),
     )
-
-
-def _stored_load(folder: Path) -> Stored:
-    from turngap.load.report import read_load
-
-    return stored_load(folder, read_load(folder))
 
 
 def stored_load(folder: Path, record: "LoadRecord") -> Stored:
@@ -236,12 +234,6 @@ def stored_load(folder: Path, record: "LoadRecord") -> Stored:
     )
 
 
-def _stored_turns(folder: Path) -> Stored:
-    from turngap.turns.report import read_turns
-
-    return stored_turns(folder, *read_turns(folder))
-
-
 def stored_turns(folder: Path, record: "TurnsRecord", runs: "Sequence[Run]") -> Stored:
     """Present a curve in its folder."""
     from turngap.turns.report import turns_block, turns_json, turns_svg, write_reports
@@ -253,15 +245,6 @@ def stored_turns(folder: Path, record: "TurnsRecord", runs: "Sequence[Run]") -> 
         write_html=lambda: write_reports(record, runs, folder),
         exports=runs_exports(lambda: runs),
     )
-
-
-_ROOMS = {
-    "check.json": _stored_check,
-    "simulation.json": _stored_simulation,
-    "compare.json": _stored_comparison,
-    "turns.json": _stored_turns,
-    "load.json": _stored_load,
-}
 
 
 def write_exports(

@@ -7,8 +7,12 @@ from turngap.check.play import Checked
 from turngap.check.record import CheckVerdict
 from turngap.core.errors import InconclusiveError, LatencyError
 from turngap.core.results import Turn, TurnKey
-from turngap.pytest_plugin import wording
-from turngap.pytest_plugin.measured import MeasuredRun
+from turngap.pytest_plugin.measured import (
+    MeasuredRun,
+    metric_words,
+    moved_words,
+    offenders,
+)
 from turngap.report import words
 from turngap.store.runs import Run
 
@@ -63,10 +67,10 @@ class Comparison:
         # Of a verdict the record names the metrics; of an obstacle, what it is.
         obstacle = record.verdict == "cannot_compare"
         lines = [f"{'cannot compare: ' if obstacle else ''}{'; '.join(record.why)}"]
-        moved = wording.moved_words(record.stages)
+        moved = moved_words(record.stages)
         lines += [moved] if moved and record.verdict == "regressed" else []
         # Figures that bear no verdict are in the check's report.
-        lines += [] if obstacle else [wording.metric_words(m) for m in record.metrics]
+        lines += [] if obstacle else [metric_words(m) for m in record.metrics]
         if starved := check_words.starved_words(record):
             lines.append(f"the caller was {starved}")
         for b in () if obstacle else record.budgets:
@@ -106,4 +110,4 @@ def _slower(
         elif turn.gap_ms is not None and before is not None and turn.gap_ms > before:
             lost.append((turn.gap_ms - before, turn))
     lost.sort(key=lambda item: -item[0])
-    return ["", wording.offenders([turn for _, turn in lost])] if lost else []
+    return ["", offenders([turn for _, turn in lost])] if lost else []

@@ -104,6 +104,16 @@ def test_a_notebook_shows_figures_and_warnings_and_no_markup_of_the_run() -> Non
     assert "95 % interval" in page
 
 
+def test_print_shows_a_compact_table_with_the_gap_first() -> None:
+    run = make_run(turns_of(6), name="\x1b[31m", valid=False, why_invalid=("a busy caller",))
+    head, *rows = str(run).splitlines()
+    assert head.startswith("turngap: ")
+    assert "\x1b" not in head
+    assert rows[:2] == ["INVALID", "a busy caller"]
+    assert rows[2].startswith("  gap p50, ms  ")
+    assert len(rows) < 24
+
+
 def test_whether_a_turn_was_right_is_known_or_none() -> None:
     assert make_turn().right is None
     answered = make_turn().answer

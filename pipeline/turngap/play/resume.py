@@ -15,7 +15,7 @@ from turngap.core.errors import InputError
 from turngap.core.run_record import METRICS_VERSION, TOLD_BY_THE_LINE, PlanRecord
 from turngap.core.secrets import REMOVED, without_secrets
 from turngap.core.untrusted import printable
-from turngap.play.options import Flag, quoted, typed
+from turngap.play.options import Flag, quoted, require_ranges, typed
 from turngap.play.plan import ReplayPlan
 from turngap.play.target import AgentChoice
 from turngap.report.words import flat
@@ -99,6 +99,8 @@ def continued(
         dialect=dialect or _dialect(run),
         headers=tuple(headers) or asked.headers,
     )
+    numbers = asked.model_dump(include={"budget_ms", "greeting_ms", "no_reply_ms", "quiet_ms"})
+    require_ranges("replay", repeat=asked.rounds, calibration=asked.calibration_turns, **numbers)
     library = library_for(scenarios)
     files = [known.get(_key(("", f)), str(library / _within(asked, f))) for f in asked.files]
     plan = ReplayPlan.of(

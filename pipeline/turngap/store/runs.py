@@ -10,11 +10,12 @@ from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
 
 from turngap.core.errors import InputError
 from turngap.core.results import Turn
 from turngap.core.run_record import METRICS_VERSION, RunRecord
-from turngap.core.untrusted import printable
+from turngap.core.untrusted import harmless, printable
 from turngap.store.documents import (
     encode,
     read_turns,
@@ -175,25 +176,43 @@ class Run:
         valid = "" if self.valid else f", invalid: {reasons}" if reasons else ", invalid"
         return f"<Run {str(self.path)!r}: {len(self.turns)} turns{share}{gap}{cut_ins}{valid}>"
 
+    def __str__(self) -> str:
+        figures = self._figures()
+        width = max(map(len, figures))
+        rows = [f"  {name.ljust(width)}  {figure}" for name, figure in figures.items()]
+        return "\n".join(map(harmless, [self._head(), *self._notes(), *rows]))
+
     def _repr_html_(self) -> str:
-        gap, record = self.gap_ms, self.record
-        figures: dict[str, object] = {
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th>"
+            f"<td style='text-align:left'>{escape(str(figure))}</td></tr>"
+            for name, figure in self._figures().items()
+        )
+        notes = "".join(f"<p><b>{escape(note)}</b></p>" for note in self._notes())
+        page = self.path / "report.html"
+        link = f"<p><a href='{escape(quote(str(page)))}'>report</a></p>" if page.is_file() else ""
+        head = f"<p><b>{escape(self._head())}</b></p>"
+        return f"<div>{head}{notes}<table>{cells}</table>{link}</div>"
+
+    def _head(self) -> str:
+        return f"turngap: {self.record.name}, {len(self.turns)} turns, {self.record.started_utc}"
+
+    def _notes(self) -> list[str]:
+        """List why the run's figures cannot be used, and what was wrong in its files."""
+        invalid = () if self.record.valid else ("INVALID", *self.record.why_invalid)
+        return [*self.problems, *invalid]
+
+    def _figures(self) -> dict[str, object]:
+        """Return what the tables of a console and a notebook show, in their order."""
+        gap = self.gap_ms
+        return {
+            **{f"gap {name}, ms": getattr(gap, name) for name in ("p50", "p90", "p95")},
             "hit rate": self.hit_rate,
             "cut-ins": self.cut_ins,
-            **{f"gap {name}, ms": getattr(gap, name) for name in ("p50", "p90", "p95")},
             "outcomes": ", ".join(f"{n} {name}" for name, n in self.summary.outcomes.items()),
             **{f"{s.name}, median ms": f"{s.p50_ms:.0f}" for s in self.summary.stages},
             "folder": self.path,
         }
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{escape(name)}</th>"
-            f"<td style='text-align:left'>{escape(str(figure))}</td></tr>"
-            for name, figure in figures.items()
-        )
-        notes = (*self.problems, *(() if record.valid else ("INVALID", *record.why_invalid)))
-        warnings = "".join(f"<p><b>{escape(note)}</b></p>" for note in notes)
-        head = f"turngap: {record.name}, {len(self.turns)} turns, {record.started_utc}"
-        return f"<div><p><b>{escape(head)}</b></p>{warnings}<table>{cells}</table></div>"
 
 
 def read_run(path: Path, *, empty: bool = False) -> Run:

@@ -102,7 +102,9 @@ def report(_: typer.Context, asked: Asked) -> None:
         print_block(lambda width, one=one: Group(*one.blocks(width)))
 
 
-def _stored(name: str, root: Path | None, *, verbose: bool, all_labelled: bool) -> list[Stored]:
+def _stored(
+    name: str, root: Path | None, *, all_labelled: bool, verbose: bool = False
+) -> list[Stored]:
     """Find what the name or folder holds; a room is imported only if it is shown.
 
     It is one result. A label with `all_labelled` is every run that has it.

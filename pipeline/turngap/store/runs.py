@@ -177,7 +177,7 @@ class Run:
         return f"<Run {str(self.path)!r}: {len(self.turns)} turns{share}{gap}{cut_ins}{valid}>"
 
     def __str__(self) -> str:
-        figures = self._figures()
+        figures = self._rows_of_figures()
         width = max(map(len, figures))
         rows = [f"  {name.ljust(width)}  {figure}" for name, figure in figures.items()]
         return "\n".join(map(harmless, [self._head(), *self._notes(), *rows]))
@@ -186,7 +186,7 @@ class Run:
         cells = "".join(
             f"<tr><th style='text-align:left'>{escape(name)}</th>"
             f"<td style='text-align:left'>{escape(str(figure))}</td></tr>"
-            for name, figure in self._figures().items()
+            for name, figure in self._rows_of_figures().items()
         )
         notes = "".join(f"<p><b>{escape(note)}</b></p>" for note in self._notes())
         page = self.path / "report.html"
@@ -202,7 +202,7 @@ class Run:
         invalid = () if self.record.valid else ("INVALID", *self.record.why_invalid)
         return [*self.problems, *invalid]
 
-    def _figures(self) -> dict[str, object]:
+    def _rows_of_figures(self) -> dict[str, object]:
         """Return what the tables of a console and a notebook show, in their order."""
         gap = self.gap_ms
         return {

@@ -202,6 +202,18 @@ def test_a_sound_directly_before_a_word_is_in_its_spread(name: str, take: str | 
     assert abs(late) < 60 * 16 or word.spread >= UNPLACED_MS * 16
 
 
+@pytest.mark.parametrize("at", range(8))
+@pytest.mark.parametrize("text", ["It's ten past nine now.", "It's sunny, about twenty degrees."])
+def test_a_short_vowel_before_a_long_fricative_is_the_first_word(text: str, at: int) -> None:
+    speech = pytest.importorskip("training.whisper.speech", exc_type=ImportError)
+    pcm = speech.speak(speech.Voice("espeak-ng", "en-us"), text, 1.0).astype(np.int16)
+    onset = audible_onset(pcm, RATE)
+    assert onset is not None
+    begun = 500 + at * 4  # the detector's windows take 32 ms
+    (first, *_) = words_ms(hear(after(quiet(begun), pcm, quiet(500))))
+    assert first - begun == pytest.approx(onset * 1000 / RATE, abs=10)
+
+
 def test_a_word_that_only_the_lowest_level_finds_cannot_be_placed() -> None:
     (word,) = (e for e in hear(over(noise(LONG, -25.5))) if isinstance(e, Word))
     assert word.spread == UNPLACED_MS * 16

@@ -6,8 +6,16 @@ from math import ceil
 
 import numpy as np
 
-from turngap.caller.words import AnySound, Bed, Found, Sound, Word, WordFinder
-from turngap.core.audio import AUDIBLE_DBFS, Pcm, SpeechEnd, dbfs_to_amplitude
+from turngap.caller.words import Bed, Found, Sound, Word, WordFinder
+from turngap.core.audio import (
+    AUDIBLE_DBFS,
+    Pcm,
+    SpeechDetector,
+    SpeechEnd,
+    SpeechStart,
+    dbfs_to_amplitude,
+    window_samples,
+)
 from turngap.core.clock import ms_to_ns, ns_to_samples, samples_to_ns
 from turngap.core.events import AgentBed, AgentSilence, AgentSound, AgentSpeech
 
@@ -19,6 +27,37 @@ JITTER_MS = 20.0
 _JITTER_NS = ms_to_ns(JITTER_MS)
 
 Speech = AgentSpeech | AgentSilence | AgentSound | AgentBed
+
+
+class AnySound:
+    """Takes every audible sound for speech, as of an agent that answers in beeps."""
+
+    def __init__(self, rate: int, *, gap_ms: float) -> None:
+        self.rate = rate
+        self.audible_dbfs = AUDIBLE_DBFS
+        self.behind = self.unsure = False
+        self.longest_silence = round(rate * gap_ms / 1000) + 2 * window_samples(rate)
+        self._fed = 0
+        self._sounds = SpeechDetector(rate, gap_ms=gap_ms)
+
+    @property
+    def speaking(self) -> bool:
+        return self._sounds.speaking
+
+    @property
+    def settled(self) -> int:
+        return self._fed - self.longest_silence
+
+    def feed(self, pcm: Pcm) -> list[Found]:
+        self._fed += len(pcm)
+        return _as_words(self._sounds.feed(pcm))
+
+    def cut(self) -> list[Found]:
+        return _as_words(self._sounds.cut())
+
+
+def _as_words(events: list[SpeechStart | SpeechEnd]) -> list[Found]:
+    return [Word(e.sample) if isinstance(e, SpeechStart) else e for e in events]
 
 
 @dataclass(frozen=True, slots=True)

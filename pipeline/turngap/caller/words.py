@@ -44,6 +44,9 @@ HIDES_DBFS = -30.0
 
 # Silero's probability from which sound may be speech; and of two windows in a row with which it is.
 # Of speech, one of the first five is over the last (p90, n = 97); tones and tunes stay below.
+# One window from which speech began, if the detector is sure later in the same sound: the short
+# vowel of "It's" is over this, and first windows of tones below it (0.83 at most, n = 192).
+VOWEL = 0.85
 LIKELY = 0.5
 ALMOST_SURE = 0.9
 SURE = 0.97
@@ -131,37 +134,6 @@ class _Speech:
     dbfs: float | None = None  # of its loud parts, once there is enough of it
     asked: int = 0
     silent_since: int | None = None
-
-
-class AnySound:
-    """Takes every audible sound for speech, as of an agent that answers in beeps."""
-
-    def __init__(self, rate: int, *, gap_ms: float) -> None:
-        self.rate = rate
-        self.audible_dbfs = AUDIBLE_DBFS
-        self.behind = self.unsure = False
-        self.longest_silence = round(rate * gap_ms / 1000) + 2 * window_samples(rate)
-        self._fed = 0
-        self._sounds = SpeechDetector(rate, gap_ms=gap_ms)
-
-    @property
-    def speaking(self) -> bool:
-        return self._sounds.speaking
-
-    @property
-    def settled(self) -> int:
-        return self._fed - self.longest_silence
-
-    def feed(self, pcm: Pcm) -> list[Found]:
-        self._fed += len(pcm)
-        return _as_words(self._sounds.feed(pcm))
-
-    def cut(self) -> list[Found]:
-        return _as_words(self._sounds.cut())
-
-
-def _as_words(events: list[SpeechStart | SpeechEnd]) -> list[Found]:
-    return [Word(e.sample) if isinstance(e, SpeechStart) else e for e in events]
 
 
 class WordFinder:
@@ -471,12 +443,21 @@ class WordFinder:
         likely = len(list(takewhile(lambda chance: chance > LIKELY, reversed(candidate.chances))))
         before = candidate.chances[-2] if candidate.window > 2 else 0.0
         if last >= SURE and before >= ALMOST_SURE and self._is_heard(candidate):
-            return self._begin(candidate, self._window(candidate, likely)[0])
+            return self._begin(candidate, self._first_speech(candidate, likely))
         if self._upto - candidate.start < self._samples(UNSURE_MS if likely else BED_MS):
             return []
         if likely and sum(chance > ALMOST_SURE for chance in candidate.chances) > 1:
             return self._reject(candidate)
         return self._becomes_bed(candidate)
+
+    def _first_speech(self, candidate: _Candidate, likely: int) -> int:
+        """Return where speech began: at its last `likely` windows, or at a vowel before these."""
+        chances = candidate.chances
+        vowels = [n for n, chance in enumerate(chances) if chance > VOWEL]
+        first = vowels[0] if self.bed_dbfs is None else len(chances) - likely
+        while first > 0 and chances[first - 1] > LIKELY:
+            first -= 1
+        return self._window(candidate, len(chances) - first)[0]
 
     def _level_of(self, candidate: _Candidate) -> float:
         return loud_part(self._slice(candidate.start, self._upto), self._hop, 0.9)

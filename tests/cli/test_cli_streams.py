@@ -66,9 +66,9 @@ def test_what_an_encoding_lacks_is_replaced_and_ends_nothing(
     monkeypatch.setattr(agents, "turn", lambda *_: make_turn(reply="九時 µ"))
     out = tmp_path / "runs"
     played = ("replay", "quick-questions", "--agent", NEW, "--calibration", "0", "--out", out)
-    assert "?? " in shown(*played)
+    assert "?? " in shown(*played, "-v")
     (run,) = out.iterdir()
-    assert "?? " in shown("report", run)
+    assert "?? " in shown("report", run, "-v")
     assert "九時 µ" in {
         turn["reply"] for turn in json.loads(shown("report", run, "--json"))["turns"]
     }

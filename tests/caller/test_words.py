@@ -72,6 +72,7 @@ def words_ms(found: list[Found]) -> list[float]:
 def recorded(take: str) -> Pcm:
     pcm = read_sound(shipped_library() / f"{take}.flac", "test").samples[:, 0]
     onset = audible_onset(pcm, RATE)
+    assert onset is not None
     return pcm[onset : onset + 2 * RATE].copy()
 
 

@@ -267,9 +267,9 @@ def _acts(written: Sequence[Sequence[Any]], turn_ms: float = 0.0) -> list[Act]:
 
 
 def _truth(right: Any) -> Truth:
-    figures = right if isinstance(right, dict) else {"gap": right}
-    if isinstance(right, str):
-        figures = {"outcome": right}
+    figures: dict[str, Any] = {"outcome" if isinstance(right, str) else "gap": right}
+    if isinstance(right, dict):
+        figures = {**right}
     gap = figures.get("gap")
     outcome = "answered" if gap is not None and gap <= DEFAULT_BUDGET_MS else "late"
     answer = None if figures.get("outcome") == "cut_in" else gap

@@ -139,6 +139,7 @@ class Hostile:
     error: str = ""
     note: str = ""
     failure: str = ""
+    code: int = 4  # with a failure
     before: str = "answered"
     after: str = "answered"
     stages: bool = True
@@ -452,7 +453,13 @@ ALL = [
     Hostile("decides again and again", says_first("user-stopped-speaking", times=900)),
     Hostile("ready twice", begin=ready_twice),
     Hostile(
-        "a greeting without end", begin=greets_without_end, before="any", outcome="any", after="any"
+        "a greeting without end",
+        begin=greets_without_end,
+        before="any",
+        outcome="any",
+        after="any",
+        failure="in 3 of 3 turns",
+        code=3,
     ),
     Hostile("never ready", begin=nothing, outcome="", after="", failure="did not answer the"),
     Hostile("refuses", begin=refuses, outcome="", after="", failure="refused"),

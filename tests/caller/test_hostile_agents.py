@@ -36,10 +36,11 @@ def test_a_hostile_agent(
     assert len(outcomes) == len(expected)
     for outcome, due in zip(outcomes, expected, strict=True):
         assert due in (outcome, "any")
-    assert done.code == (4 if hostile.failure or "error" in outcomes else 0)
+    assert done.code == (hostile.code if hostile.failure or "error" in outcomes else 0)
     record = json.loads((folder / "run.json").read_text())
     assert record["valid"] == (not hostile.failure)
-    assert hostile.failure in str((record["failure"], [turn["error"] for turn in turns]))
+    reasons = record["failure"], record["why_invalid"], [turn["error"] for turn in turns]
+    assert hostile.failure in str(reasons)
     if turns:
         the_run_can_be_read(folder, hostile)
 

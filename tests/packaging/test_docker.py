@@ -148,7 +148,7 @@ def test_a_service_of_ours_runs_a_command_that_there_is(name: str) -> None:
         assert parameters["what"] == [{"cpu": "local", "gpu": "gpu"}[SERVICES[name]["profiles"][0]]]
     if arguments[0] == "serve":
         engines: dict[Kind, str | None] = {"llm": parameters["llm"]}
-        choice = AgentChoice(parameters["agent"], engines, tuple(parameters["set_"] or ()))
+        choice = AgentChoice(parameters["agent"], engines, tuple(parameters["sets"] or ()))
         specs = [spec for spec, _ in resolved(choice.stack(), library_dir())]
         assert len(specs) == 4
         # What the stack's engines are, is in the image.

@@ -74,7 +74,7 @@ class Inputs:
             dialect=given("DIALECT"),
             budgets=_words("budgets", given("BUDGETS")),
             rounds=_rounds(given("ROUNDS", "21")),
-            max_minutes=_minutes(given("MAX_MINUTES", "20")),
+            max_minutes=_minutes(given("MAX_MINUTES", "30")),
             baseline=(workspace / baseline).resolve() if baseline else None,
             turngap=given("TURNGAP"),
             name=given("NAME", "turngap"),

@@ -89,4 +89,4 @@ def test_a_stored_run_prints_the_same_again(
     assert again["summary"] == document["summary"]
     assert again["turns"] == document["turns"]
     shown = turngap_here(capsys, "report", run).out
-    assert "coffee-order · turn 1" in shown
+    assert "coffee-order 1" in shown

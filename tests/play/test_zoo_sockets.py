@@ -20,7 +20,8 @@ from turngap.testing.dialects import make_half
 from turngap.testing.zoo import ZOO, converse
 
 pytestmark = pytest.mark.realtime
-NAMES = {"plain", "slow 2", "hold 2.2", "white 41", "goodbye", "false start"}
+# No ambience: where sound never stops, a packet that comes late delays all that follows it.
+NAMES = {"plain", "slow 2", "hold 2.2", "goodbye", "false start"}
 PLAYED = [replace(agent, calls=1) for agent in ZOO if agent.name in NAMES]
 # Sessions begin apart, so that no two of them listen for a first word at once.
 APART_NS = 300_000_000

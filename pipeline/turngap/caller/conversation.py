@@ -146,6 +146,10 @@ class _Running:
     cut_short: bool = False
     backchannels: list[BackchannelHeard] = field(default_factory=list[BackchannelHeard])
 
+    @property
+    def begun_ns(self) -> int:
+        return self.start_ns - ms_to_ns(self.cue.speech.start_ms)
+
 
 class Conversation:
     """Plays cues over a line and yields each turn when it is finished.
@@ -292,34 +296,27 @@ class Conversation:
         self._waited_ns = max(0, -spare_ns)
         return soonest_ns + max(0, spare_ns) % ms_to_ns(GRID_MS)
 
-    def _first_place(self) -> int:
-        """Return the sample at which the first recording begins, if nobody greets."""
-        stream, at_ms = self._sender.stream, self._cues[0].when.at_ms
-        if self._begins_ns is not None:
-            at_ms = (self._begins_ns + self._waited_ns - stream.t0_ns) / NS_PER_MS
-        return stream.samples(max(ROOM_MS, at_ms or 0.0))
-
     async def _first_start(self) -> int:
         """Return the first sample of the first recording, after hearing out a greeting."""
         when = self._cues[0].when
-        stream = self._sender.stream
-        room = self._first_place()
+        stream, at_ms = self._sender.stream, when.at_ms
+        if self._begins_ns is not None:
+            at_ms = (self._begins_ns + self._waited_ns - stream.t0_ns) / NS_PER_MS
+        room = stream.samples(max(ROOM_MS, at_ms or 0.0))
         await self._listener.changed_until(stream.instant_ns(room) - ms_to_ns(AHEAD_MS))
-        greeting_by_ns = self._sender.stream.t0_ns + ms_to_ns(self._patience.greeting_ms)
+        greeting_by_ns = stream.t0_ns + ms_to_ns(self._patience.greeting_ms)
         while self.failure is None and self._tracker.first_onset_ns is None:
             if not await self._listener.changed_before(greeting_by_ns):
                 break
-        spoken = self._has_spoken()
+        listener = self._listener
+        heard = listener.silent_since_ns > 0 or listener.ear.speech_ahead
+        spoken = heard or self._tracker.agent_speaking
         if when.at_ms is None and spoken:
             await self._wait_for_quiet(None)
             room = max(room, self._after_reply(when))
         # What was no more than sound is no greeting.
         self._greeted = spoken and self._tracker.first_onset_ns is not None
         return room
-
-    def _has_spoken(self) -> bool:
-        heard = self._listener.silent_since_ns > 0 or self._tracker.agent_speaking
-        return heard or self._listener.ear.speech_ahead
 
     async def _one_turn(
         self, number: int, cue: TurnCue, not_before: int
@@ -513,12 +510,9 @@ class Conversation:
         """Take the events up to the announcement of the turn that follows, or all of them."""
         events = self._listener.events
         number = following.number if following else None
-        cut = next(
-            (i for i, e in enumerate(events) if isinstance(e, UserSpeech) and e.turn == number),
-            len(events),
-        )
-        taken = tuple(events[:cut])
-        del events[:cut]
+        cuts = (i for i, e in enumerate(events) if isinstance(e, UserSpeech) and e.turn == number)
+        cut = next(cuts, len(events))
+        taken, events[:cut] = tuple(events[:cut]), []
         return taken
 
     def _has_marks(self, running: _Running) -> bool:
@@ -539,7 +533,7 @@ class Conversation:
         heard_ns = turn.marks.get("received", turn.user_end_ns)
         return PlayedTurn(
             turn,
-            (_begun_ns(running), _begun_ns(following) if following else turn.ended_ns),
+            (running.begun_ns, following.begun_ns if following else turn.ended_ns),
             tuple(self._sender.lateness_ns(first, max(first, last))),
             self._lag.worst_ns(turn.user_start_ns, max(heard_ns, turn.user_end_ns)),
             tuple(running.backchannels),
@@ -577,16 +571,13 @@ class Conversation:
         return stream.place(cue.pcm, soonest, phase=stream.samples(self._phase_ms))
 
     def _sounds(self, cue: Cue, start: int) -> tuple[int, int]:
-        stream = self._sender.stream
-        return (
-            stream.instant_ns(start + stream.samples(cue.speech.start_ms)),
-            stream.instant_ns(start + stream.samples(cue.speech.end_ms)),
-        )
+        stream, speech = self._sender.stream, cue.speech
+        first, last = stream.samples(speech.start_ms), stream.samples(speech.end_ms)
+        return stream.instant_ns(start + first), stream.instant_ns(start + last)
 
     def _lay_at_ns(self, onset_ns: int, number: int) -> int:
         """Return when to place turn `number + 1` for its speech to begin at `onset_ns`."""
-        lead_ms = self._cues[number].speech.start_ms
-        return onset_ns - ms_to_ns(lead_ms + AHEAD_MS)
+        return onset_ns - ms_to_ns(self._cues[number].speech.start_ms + AHEAD_MS)
 
     def _not_before(self, number: int) -> int:
         """Return the first sample at which the recording of turn `number + 1` may begin."""
@@ -606,7 +597,3 @@ class Conversation:
     def _after_reply(self, when: When) -> int:
         wait_ms = AFTER_REPLY_MS if when.after_reply_ms is None else when.after_reply_ms
         return self._sender.next_sample + self._sender.stream.samples(wait_ms)
-
-
-def _begun_ns(running: _Running) -> int:
-    return running.start_ns - ms_to_ns(running.cue.speech.start_ms)

@@ -1,11 +1,11 @@
-"""Whether an agent speaks first, as its calls show."""
+"""Decides from an agent's calls whether it greets, and how long to wait for that."""
 
 # A greeting through LLM and TTS was seen to take one to two seconds, four to five where the agent
 # is cold, and six in its first call.
 GREETING_MS, FIRST_GREETING_MS = 5000.0, 8000.0
-# So many calls in a row without a greeting show that none is to be waited for.
+# After this many calls in a row without a greeting, none is waited for.
 SILENT_CALLS = 2
-# It greets, too, if it first speaks at the same time of each call, and not of the person's end.
+# An agent that first speaks at the same time of each call greets, too, wherever the person ends.
 APART_NS = 1_500_000_000
 
 
@@ -50,7 +50,7 @@ class Greetings:
         return ends > max(APART_NS, 2 * onsets)
 
     def take(self, *, greeted: bool, cut_in: bool, first_ns: tuple[int, int] | None = None) -> None:
-        """Learn from a call; who suddenly cuts into its first turn may have greeted.
+        """Learn from a call. An agent that suddenly cuts into its first turn may have greeted.
 
         `first_ns`: how long after the opening the agent first spoke, and the person had ended.
         """

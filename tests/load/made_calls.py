@@ -15,8 +15,7 @@ from turngap.core.results import MarkRecord, PacingRecord, Turn
 from turngap.load.calls import LinePlayer, Played, play_calls
 from turngap.load.plan import shape_of
 from turngap.load.schedule import Call, Step, Window, held
-from turngap.scenario.clips import Clip
-from turngap.scenario.library import LoadedScenario
+from turngap.scenario.library import Clip, LoadedScenario
 from turngap.scenario.model import Scenario, SpeechBounds, UserTurn
 from turngap.testing.agent import Reply, Script
 from turngap.testing.memory import Course, line_to

@@ -19,9 +19,14 @@ from turngap.core.results import Turn
 from turngap.core.spoken import OUT_OF_DOMAIN, OUTSIDE
 from turngap.play import virtual
 from turngap.report.turn_words import notes_of
-from turngap.scenario.clips import Clip
-from turngap.scenario.domain import domain_of
-from turngap.scenario.library import LoadedScenario, library_dir, load_scenarios, scenario_paths
+from turngap.scenario.library import (
+    Clip,
+    LoadedScenario,
+    domain_of,
+    library_dir,
+    load_scenarios,
+    scenario_paths,
+)
 from turngap.scenario.model import SpeechBounds, UserTurn
 
 RATE = 16_000

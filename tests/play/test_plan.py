@@ -8,8 +8,7 @@ from commandline import SCENARIOS
 
 from turngap.play import plan as planning
 from turngap.play.plan import PlayPlan, expected_ms
-from turngap.scenario.clips import Clip
-from turngap.scenario.library import LoadedScenario, load_scenarios, scenario_paths
+from turngap.scenario.library import Clip, LoadedScenario, load_scenarios, scenario_paths
 from turngap.scenario.model import Scenario
 
 RATE = 16_000

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngap.core.events import AgentMarks, ToolCall, calls_of
-from turngap.scenario.calls import CallFindings, call_text, find, same_value
-from turngap.scenario.model import ToolsExpectation
+from turngap.scenario.answers import Findings, find
+from turngap.scenario.model import ToolsExpectation, call_text, same_value
 
 CLOCK = ToolCall("clock", {})
 TODAY = ToolCall("weather", {"day": "today"})
@@ -71,7 +71,7 @@ def wants(*calls: tuple[str, dict[str, Any]], **more: Any) -> ToolsExpectation:
 def test_what_is_missing_and_what_is_too_much(
     expected: ToolsExpectation, made: list[ToolCall], missing: list[str], unwanted: list[str]
 ):
-    assert find(expected, made) == CallFindings(tuple(missing), tuple(unwanted))
+    assert find(expected, made) == Findings(tuple(missing), tuple(unwanted))
 
 
 @given(st.data())

@@ -1,7 +1,6 @@
 from pathlib import Path
 
-from turngap.scenario.domain import Domain, domain_of
-from turngap.scenario.library import library_dir, library_paths
+from turngap.scenario.library import Domain, domain_of, library_dir, library_paths
 from turngap.scenario.parsing import read_scenario
 
 EXAMPLES = ("make me a tea", "call a taxi")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
-import turngap.scenario.clips as clips_module
+import turngap.scenario.library as clips_module
 from turngap.core.errors import ExitCode, InputError
 from turngap.scenario.library import (
     LoadedScenario,

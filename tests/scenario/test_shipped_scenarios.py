@@ -17,8 +17,7 @@ from training.turns.verdicts import completeness, stretches
 from turngap.agent.stack import TOOLS
 from turngap.agent.tools import Tool, tools
 from turngap.core.audio import AUDIBLE_DBFS, LINE_FLOOR_DBFS, Pcm, rms_dbfs
-from turngap.scenario.answers import STOPPED, Hearing, judge
-from turngap.scenario.calls import CallFindings, find
+from turngap.scenario.answers import STOPPED, Findings, Hearing, find, judge
 from turngap.scenario.label import speech_bounds
 from turngap.scenario.library import (
     EXTRA,
@@ -130,7 +129,7 @@ def test_every_turn_calls_what_is_expected_of_it():
     for _, turn in turns():
         assert bool(turn.calls) == bool(turn.expect.tools and turn.expect.tools.all_of)
         if turn.expect.tools:
-            assert find(turn.expect.tools, turn.calls) == CallFindings((), ())
+            assert find(turn.expect.tools, turn.calls) == Findings((), ())
         called |= {call.name for call in turn.calls}
     assert called == set(TOOLS)
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from helpers.made_speech import RATE, louder, room, spoken
 from turngap.core.audio import Pcm
 from turngap.scenario import speech
-from turngap.scenario.reading import DIGITAL_SILENCE_MS, digital_silence
-from turngap.scenario.speech import FoundSpeech, find_speech
+from turngap.scenario.speech import DIGITAL_SILENCE_MS, FoundSpeech, digital_silence, find_speech
 
 # On the shipped recordings the rule is within 10 ms of what is exact by construction.
 NEAR_MS = 15.0

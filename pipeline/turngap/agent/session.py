@@ -48,7 +48,7 @@ from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking
 from turngap.core.clock import Clock, ms_to_ns, ns_to_ms
 from turngap.core.speeds import Request, VoiceSpeed
 from turngap.marks.turn import CHARS_A_TOKEN
-from turngap.scenario.domain import Domain, domain_of
+from turngap.scenario.library import Domain, domain_of
 from turngap.weights import bring
 
 # A short and a long text: together they give the TTS's time per request and per second of speech.

@@ -27,7 +27,7 @@ from turngap.agent.stack import ToolName
 from turngap.backends import COUNTS
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.spoken import OUT_OF_DOMAIN, OUTSIDE
-from turngap.scenario.domain import Domain
+from turngap.scenario.library import Domain
 
 # Follows the system prompt of an agent with tools, as what a prompt says about the day is outdated.
 PROMPT = (

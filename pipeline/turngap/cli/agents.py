@@ -255,7 +255,7 @@ def label(_: typer.Context, asked: Asked) -> None:
             of_file = label_file(file, only_missing=asked.only_missing)
             labelled += of_file
             if show is not None:
-                from turngap.scenario.picture import draw_labels
+                from turngap.scenario.label import draw_labels
 
                 drawn[file] = len(draw_labels(file, of_file, show))
             shown.advance()

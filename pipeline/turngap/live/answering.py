@@ -18,7 +18,7 @@ from turngap.core.errors import AgentError, InputError
 from turngap.core.secrets import text_without_secrets
 from turngap.live.keeping import Held, Keeping
 from turngap.live.relay import SEEN, Relay
-from turngap.scenario.domain import Domain
+from turngap.scenario.library import Domain
 
 if TYPE_CHECKING:
     from turngap.agent.session import Assembly

@@ -1,4 +1,4 @@
-"""Whether a turn was answered right: by what the person heard of the reply, and what was called."""
+"""Judge whether a turn was answered right, by the reply as it was heard and the tools called."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,9 +16,16 @@ from turngap.core.events import (
 from turngap.core.results import NO_TEXT, AnswerRecord, Turn
 from turngap.core.spoken import LETTER_MS, letters, words_heard
 from turngap.core.tracked import TrackedTurn
-from turngap.scenario import patterns
-from turngap.scenario.calls import Called, find
-from turngap.scenario.model import Expectation, ReplyExpectation, ToolsExpectation
+from turngap.scenario.model import (
+    MOST_SEARCHED,
+    Called,
+    Expectation,
+    ReplyExpectation,
+    ToolsExpectation,
+    call_text,
+    meets,
+    pattern_matches,
+)
 from turngap.scenario.phrases import mentions
 
 NOTHING_EXPECTED = "nothing is expected of this reply"
@@ -26,7 +33,7 @@ ABANDONED = "the person went on before any reply"
 NO_CALLS = "the agent did not report which tools it called"
 BROKEN_OFF = "the person broke the reply off before it could be told"
 NO_REPLY = "no reply was heard"
-TOO_LONG = f"a reply of over {patterns.MOST_SEARCHED} characters is not searched for the regex"
+TOO_LONG = f"a reply of over {MOST_SEARCHED} characters is not searched for the regex"
 STOPPED = "unbroken: it stopped for a backchannel"
 
 
@@ -39,16 +46,16 @@ class Hearing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Findings:
+class Findings:
     """Findings against an answer: `missing` from it, `wrong` in it, or `unknown`."""
 
     missing: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
     unknown: str | None = None
 
-    def __add__(self, other: "_Findings") -> "_Findings":
+    def __add__(self, other: "Findings") -> "Findings":
         unknown = self.unknown or other.unknown
-        return _Findings(self.missing + other.missing, self.wrong + other.wrong, unknown)
+        return Findings(self.missing + other.missing, self.wrong + other.wrong, unknown)
 
     def verdict(self, heard: Hearing | None, *, whole: bool) -> AnswerRecord:
         """Return the verdict; what a broken-off answer lacks is not the agent's fault (`whole`)."""
@@ -105,7 +112,7 @@ def answer_again(expected: Expectation, turn: Turn, text: str, why_no_text: str)
     heard = Hearing(text, whole=heard_out) if text else None
     reply = _of_reply(expected.reply, heard, stopped=stopped)
     if heard is None and expected.reply is not None:
-        reply = _Findings(unknown=why_no_text)
+        reply = Findings(unknown=why_no_text)
     findings = reply + _of_calls(expected.tools, turn.calls)
     own_fault = stopped or turn.outcome == "error"
     record = findings.verdict(heard, whole=heard_out or own_fault)
@@ -127,30 +134,29 @@ def judge(
 
 def _of_reply(
     expected: ReplyExpectation | None, heard: Hearing | None, *, stopped: bool
-) -> _Findings:
+) -> Findings:
     if expected is None:
-        return _Findings()
+        return Findings()
     if heard is None:
-        return _Findings(unknown=NO_TEXT)
+        return Findings(unknown=NO_TEXT)
     text, unsure = heard.text, list[str]()
     missing = [*_of_phrases(expected, text, unsure)]
     wrong = [*_forbidden(expected, text, unsure)]
     if stopped and expected.unbroken:
         wrong.append(STOPPED)
-    if expected.regex is not None and len(text) > patterns.MOST_SEARCHED:
+    if expected.regex is not None and len(text) > MOST_SEARCHED:
         unsure.append(TOO_LONG)
-    elif expected.regex is not None and not patterns.found(expected.regex, text):
+    elif expected.regex is not None and not pattern_matches(expected.regex, text):
         missing.append(f"regex: {expected.regex} does not match")
-    return _Findings(tuple(missing), tuple(wrong), next(iter(unsure), None))
+    return Findings(tuple(missing), tuple(wrong), next(iter(unsure), None))
 
 
-def _of_calls(expected: ToolsExpectation | None, calls: Sequence[Called] | None) -> _Findings:
+def _of_calls(expected: ToolsExpectation | None, calls: Sequence[Called] | None) -> Findings:
     if expected is None:
-        return _Findings()
+        return Findings()
     if calls is None:
-        return _Findings(unknown=NO_CALLS)
-    found = find(expected, calls)
-    return _Findings(missing=found.missing, wrong=found.unwanted)
+        return Findings(unknown=NO_CALLS)
+    return find(expected, calls)
 
 
 def _of_phrases(expected: ReplyExpectation, text: str, unsure: list[str]) -> Iterator[str]:
@@ -251,3 +257,43 @@ def _spoken(events: Sequence[Event], since_ns: int, upto_ns: int) -> tuple[int, 
 
 def _instant(edge: AgentSpeech | AgentSilence) -> int:
     return edge.onset_ns if isinstance(edge, AgentSpeech) else edge.at_ns
+
+
+def find(expected: ToolsExpectation, made: Sequence[Called]) -> Findings:
+    """Compare the calls that were made with those expected, whether they succeeded or not."""
+    unwanted = [
+        f"tools: {call_text(call)} was called"
+        for call in made
+        if expected.none or any(meets(call, banned) for banned in expected.forbid)
+    ]
+    return Findings(tuple(_missing(expected, made)), tuple(unwanted))
+
+
+def _missing(expected: ToolsExpectation, made: Sequence[Called]) -> Iterator[str]:
+    """Yield the wanted calls that were not made, each of `made` meeting one of them.
+
+    The usual search for augmenting paths: one call may meet several wants, some of which no other
+    call can meet.
+    """
+    wanted = expected.all_of
+    taken: dict[int, int] = {}  # index of a call made, to that of the want that it meets
+
+    def place(want: int, tried: set[int]) -> bool:
+        for i, call in enumerate(made):
+            if i not in tried and meets(call, wanted[want]):
+                tried.add(i)
+                if i not in taken or place(taken[i], tried):
+                    taken[i] = want
+                    return True
+        return False
+
+    matched = {want for want in range(len(wanted)) if place(want, set())}
+    absent = [call for i, call in enumerate(wanted) if i not in matched]
+    called = ", ".join(map(call_text, made)) or "nothing"
+    for call in absent:
+        yield f"tools: {call_text(call)} was not called, but {called}"
+    left = iter(made)  # the earliest of each counts
+    in_order = all(any(meets(call, want) for call in left) for want in wanted)
+    if expected.in_order and not absent and not in_order:
+        order = ", then ".join(map(call_text, wanted))
+        yield f"tools: not in the order {order}, but {called}"

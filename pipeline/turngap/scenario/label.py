@@ -4,22 +4,25 @@ Only the labels in the file are edited, so that comments, order and formatting s
 YAML round trip would re-indent and re-wrap what people wrote.
 """
 
+import base64
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from html import escape
+from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from turngap.core.audio import Pcm, audible_end, audible_onset, rms_dbfs
+from turngap.core.audio import FULL_SCALE, Pcm, audible_end, audible_onset, rms_dbfs
 from turngap.core.errors import InputError
-from turngap.scenario.clips import Clip
-from turngap.scenario.library import load_scenario
+from turngap.scenario.library import Clip, load_scenario
 from turngap.scenario.model import Pause, Recorded, Scenario, SpeechBounds
 from turngap.scenario.parsing import parse_scenario, text_of
 from turngap.scenario.speech import FoundSpeech, find_speech
-from turngap.store.documents import write_atomically
+from turngap.store.documents import write_atomically, writing
 from turngap.store.yaml import compose_yaml
 
 _R = TypeVar("_R", bound=Recorded)
@@ -77,7 +80,16 @@ def label_file(path: Path, *, only_missing: bool = False) -> list[Labelled]:
     for recorded in _recorded(loaded.scenario):
         if only_missing and recorded.speech is not None:
             continue
-        found = _found(path, recorded, loaded.clips[recorded.audio])
+        clip = loaded.clips[recorded.audio]
+        found = find_speech(clip.pcm, clip.rate)
+        if found is None:
+            raise InputError(
+                "label.no_speech",
+                f"{path}: no speech was found in {recorded.audio}; the whole of it lies at "
+                f"{rms_dbfs(clip.pcm):.0f} dBFS",
+                hint="listen to it, and record it again; or write "
+                "`speech: {start_ms: …, end_ms: …}` by hand",
+            )
         labelled.append(Labelled(recorded.audio, recorded.speech, recorded.pauses, found))
     changed = [label for label in labelled if label.changed]
     write_bounds(
@@ -104,8 +116,29 @@ def write_bounds(
         return
     pauses = pauses or {}
     text = text_of(path)
-    edited = _spliced(text, _edits(path, text, bounds, pauses))
-    _verify(path, text, edited, bounds, pauses)
+    edits: list[_Edit] = []
+    for node in _recorded_nodes(compose_yaml(text, path, "scenario")):
+        audio = _value(node, "audio")
+        if isinstance(audio, ScalarNode) and audio.value in bounds:
+            name = audio.value
+            edits.extend(_edits_of(text, node, audio, bounds[name], pauses.get(name)))
+    edited = text
+    # From the last to the first; of those at one place the first stays in front.
+    for edit in sorted(edits, key=lambda e: e.start)[::-1]:
+        edited = edited[: edit.start] + edit.text + edited[edit.end :]
+    # An edit through a YAML alias would change more than the labels.
+    wanted = _with_labels(parse_scenario(path, text), bounds, pauses)
+    try:
+        done = parse_scenario(path, edited)
+    except InputError:
+        done = None
+    if done != wanted:
+        raise InputError(
+            "label.not_editable",
+            f"{path}: the labels cannot be written in place, probably because turns share text "
+            "through a YAML anchor",
+            hint="write each turn out in full",
+        )
     write_atomically(path.resolve(), edited.encode(), mode=path.stat().st_mode)
 
 
@@ -115,19 +148,6 @@ def _recorded(scenario: Scenario) -> Iterator[Recorded]:
         yield from (said for said in (turn, *turn.backchannels) if said.audio)
 
 
-def _found(path: Path, recorded: Recorded, clip: Clip) -> FoundSpeech:
-    found = find_speech(clip.pcm, clip.rate)
-    if found is None:
-        raise InputError(
-            "label.no_speech",
-            f"{path}: no speech was found in {recorded.audio}; the whole of it lies at "
-            f"{rms_dbfs(clip.pcm):.0f} dBFS",
-            hint="listen to it, and record it again; or write `speech: {start_ms: …, end_ms: …}` "
-            "by hand",
-        )
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class _Edit:
     """Put `text` in place of the characters from `start` to `end`."""
@@ -135,18 +155,6 @@ class _Edit:
     start: int
     end: int
     text: str
-
-
-def _edits(
-    path: Path, text: str, bounds: Mapping[str, SpeechBounds], pauses: Mapping[str, Pauses]
-) -> list[_Edit]:
-    edits: list[_Edit] = []
-    for node in _recorded_nodes(compose_yaml(text, path, "scenario")):
-        audio = _value(node, "audio")
-        if isinstance(audio, ScalarNode) and audio.value in bounds:
-            name = audio.value
-            edits.extend(_edits_of(text, node, audio, bounds[name], pauses.get(name)))
-    return edits
 
 
 def _recorded_nodes(root: Node | None) -> Iterator[MappingNode]:
@@ -166,10 +174,6 @@ def _value(node: Node | None, key: str) -> Node | None:
     if not isinstance(node, MappingNode):
         return None
     return next((value for name, value in node.value if name.value == key), None)
-
-
-def _key_of(node: MappingNode, value: Node) -> Node:
-    return next(name for name, held in node.value if held is value)
 
 
 def _edits_of(
@@ -216,7 +220,8 @@ def _instead(text: str, parent: MappingNode, node: Node, written: str) -> _Edit:
     """Put text in place of a key's value: null, nothing at all, or a list of any style."""
     if isinstance(node, ScalarNode) and node.start_mark.index < node.end_mark.index:
         return _Edit(node.start_mark.index, node.end_mark.index, written)
-    after_colon = text.index(":", _key_of(parent, node).end_mark.index) + 1
+    key = next(name for name, held in parent.value if held is node)
+    after_colon = text.index(":", key.end_mark.index) + 1
     end = after_colon if isinstance(node, ScalarNode) else _end(node)
     return _Edit(after_colon, end, f" {written}")
 
@@ -263,35 +268,6 @@ def _number(value_ms: float | None) -> str:
     return "null" if value_ms is None else f"{value_ms:.1f}".removesuffix(".0")
 
 
-def _spliced(text: str, edits: list[_Edit]) -> str:
-    # From the last to the first; of those at one place the first stays in front.
-    for edit in sorted(edits, key=lambda e: e.start)[::-1]:
-        text = text[: edit.start] + edit.text + text[edit.end :]
-    return text
-
-
-def _verify(
-    path: Path,
-    text: str,
-    edited: str,
-    bounds: Mapping[str, SpeechBounds],
-    pauses: Mapping[str, Pauses],
-) -> None:
-    """Refuse an edit that changed anything but the labels, as it would through a YAML alias."""
-    wanted = _with_labels(parse_scenario(path, text), bounds, pauses)
-    try:
-        done = parse_scenario(path, edited)
-    except InputError:
-        done = None
-    if done != wanted:
-        raise InputError(
-            "label.not_editable",
-            f"{path}: the labels cannot be written in place, probably because turns share text "
-            "through a YAML anchor",
-            hint="write each turn out in full",
-        )
-
-
 def _with_labels(
     scenario: Scenario, bounds: Mapping[str, SpeechBounds], pauses: Mapping[str, Pauses]
 ) -> Scenario:
@@ -322,3 +298,143 @@ def speech_bounds(pcm: Pcm, rate: int, dbfs: float) -> SpeechBounds | None:
     # Rounding up must not leave the recording.
     longest_ms = math.floor(len(pcm) * 10_000 / rate) / 10
     return SpeechBounds(start_ms=start_ms, end_ms=min(end_ms, longest_ms))
+
+
+WIDTH, LEFT, RIGHT = 1000, 50, 20
+WAVE_TOP, WAVE_HEIGHT = 60, 120
+SPECTRUM_TOP, SPECTRUM_HEIGHT = 200, 220
+AXIS = SPECTRUM_TOP + SPECTRUM_HEIGHT
+
+# Speech spans about 60 dB from its vowels down to its weakest consonants.
+SHOWN_DB = 70.0
+# From black over violet and orange to white: even steps of lightness read as even steps of level.
+COLOURS = ((0, 0, 4), (81, 18, 124), (183, 55, 121), (252, 137, 97), (252, 253, 191))
+
+STYLE = (
+    "text{font:13px system-ui,sans-serif;fill:#222}.small{font-size:11px;fill:#555}"
+    ".bound{stroke-width:2}.start{stroke:#0a8f3c;fill:#0a8f3c}.end{stroke:#d1242f;fill:#d1242f}"
+    ".error{opacity:.22;stroke:none}.pause{fill:#1f6feb;opacity:.3}.wave{fill:#3b4a5a}"
+    ".warning{fill:#9a5b00}"
+)
+
+
+def draw_labels(path: Path, labelled: Iterable[Labelled], folder: Path) -> list[Path]:
+    """Write an SVG picture of each labelled recording of a scenario file into a folder.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    clips = load_scenario(path, need_labels=False).clips
+    drawn = []
+    with writing(folder, "label.unwritable"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for label in labelled:
+            file = folder / f"{Path(label.audio).with_suffix('').as_posix().replace('/', '-')}.svg"
+            file.write_text(picture(label.audio, clips[label.audio], label.found), encoding="utf-8")
+            drawn.append(file)
+    return drawn
+
+
+def picture(name: str, clip: Clip, found: FoundSpeech) -> str:
+    """Return an SVG: waveform and spectrogram, bounds with their errors, pauses and warnings."""
+    height = AXIS + 50 + 18 * len(found.warnings)
+    bounds = found.bounds
+    text = (
+        f"speech {bounds.start_ms:.0f} ±{bounds.start_error_ms or 0:.0f} to {bounds.end_ms:.0f} "
+        f"±{bounds.end_error_ms or 0:.0f} ms, {found.snr_db:.0f} dB above the noise"
+    )
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+        f'height="{height}"><style>{STYLE}</style><rect width="100%" height="100%" fill="#fff"/>',
+        f'<text x="{LEFT}" y="24" font-weight="600">{escape(name)}</text>',
+        f'<text x="{LEFT}" y="44" class="small">{escape(text)}</text>',
+        _waveform(clip.pcm),
+        _spectrogram(clip),
+        *_labels(found, clip.duration_ms),
+        *_axis(clip),
+    ]
+    for i, warning in enumerate(found.warnings):
+        y = AXIS + 52 + 18 * i
+        parts.append(
+            f'<text x="{LEFT}" y="{y}" class="warning">check: {escape(str(warning))}</text>'
+        )
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _x(ms: float, length_ms: float) -> float:
+    return LEFT + (WIDTH - LEFT - RIGHT) * min(max(ms / length_ms, 0.0), 1.0)
+
+
+def _waveform(pcm: Pcm) -> str:
+    """Draw the lowest and the highest sample of each pixel; the loudest one fills the height."""
+    columns = np.array_split(pcm.astype(np.float64), min(WIDTH - LEFT - RIGHT, len(pcm)))
+    high = np.array([column.max() for column in columns])
+    low = np.array([column.min() for column in columns])
+    scale = WAVE_HEIGHT / 2 / max(1.0, float(np.abs(pcm.astype(np.float64)).max()))
+    middle = WAVE_TOP + WAVE_HEIGHT / 2
+    x = np.linspace(LEFT, WIDTH - RIGHT, len(columns))
+    above = [f"{a:.1f},{middle - h * scale:.1f}" for a, h in zip(x, high, strict=True)]
+    below = [f"{a:.1f},{middle - h * scale:.1f}" for a, h in zip(x, low, strict=True)]
+    return f'<polygon class="wave" points="{" ".join([*above, *below[::-1]])}"/>'
+
+
+def _spectrogram(clip: Clip) -> str:
+    pcm = np.pad(clip.pcm, (0, max(0, clip.rate // 50 - len(clip.pcm))))
+    width = clip.rate // 50
+    windows = np.lib.stride_tricks.sliding_window_view(pcm / FULL_SCALE, width)
+    stretches = windows[:: width - width * 3 // 4]
+    steady = stretches.mean(axis=1, keepdims=True)
+    power = np.abs(np.fft.rfft((stretches - steady) * np.hanning(width), axis=1).T) ** 2
+    db = 10 * np.log10(power / (clip.rate * width / 4) + 1e-14)
+    level = np.clip((db - db.max() + SHOWN_DB) / SHOWN_DB, 0, 1)[::-1]
+    from PIL import Image
+
+    out = BytesIO()
+    at = np.linspace(0, 1, len(COLOURS))
+    channels = [np.interp(level, at, [colour[i] for colour in COLOURS]) for i in range(3)]
+    Image.fromarray(np.rint(np.stack(channels, axis=-1)).astype(np.uint8)).resize(
+        (WIDTH - LEFT - RIGHT, SPECTRUM_HEIGHT), Image.Resampling.BILINEAR
+    ).save(out, "PNG", optimize=True)
+    data = base64.b64encode(out.getvalue()).decode()
+    return (
+        f'<image x="{LEFT}" y="{SPECTRUM_TOP}" width="{WIDTH - LEFT - RIGHT}" '
+        f'height="{SPECTRUM_HEIGHT}" href="data:image/png;base64,{data}"/>'
+    )
+
+
+def _labels(found: FoundSpeech, length_ms: float) -> Iterator[str]:
+    top, bottom, bounds = WAVE_TOP, AXIS, found.bounds
+    for pause in found.pauses:
+        left, right = _x(pause.start_ms, length_ms), _x(pause.end_ms, length_ms)
+        yield (
+            f'<rect class="pause" x="{left:.1f}" y="{top}" width="{right - left:.1f}" '
+            f'height="{bottom - top}"><title>pause of {pause.ms:.0f} ms</title></rect>'
+        )
+    for side, ms, error_ms in (
+        ("start", bounds.start_ms, bounds.start_error_ms or 0.0),
+        ("end", bounds.end_ms, bounds.end_error_ms or 0.0),
+    ):
+        left, right = _x(ms - error_ms, length_ms), _x(ms + error_ms, length_ms)
+        x = _x(ms, length_ms)
+        yield (
+            f'<rect class="error {side}" x="{left:.1f}" y="{top}" width="{right - left:.1f}" '
+            f'height="{bottom - top}"/>'
+        )
+        yield f'<line class="bound {side}" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom}"/>'
+
+
+def _axis(clip: Clip) -> Iterator[str]:
+    length_s = clip.duration_ms / 1000
+    step_s = next((s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 30) if length_s / s <= 14), 60)
+    for i in range(int(length_s / step_s) + 1):
+        x = _x(i * step_s * 1000, clip.duration_ms)
+        yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{AXIS}" y2="{AXIS + 5}" stroke="#555"/>'
+        yield (
+            f'<text class="small" x="{x:.1f}" y="{AXIS + 20}" text-anchor="middle">'
+            f"{i * step_s:g} s</text>"
+        )
+    for khz in range(0, clip.rate // 2000 + 1, 2 if clip.rate <= 16_000 else 4):
+        y = AXIS - SPECTRUM_HEIGHT * khz * 2000 / clip.rate
+        yield (
+            f'<text class="small" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{khz} kHz</text>'
+        )

@@ -1,20 +1,91 @@
 """Scenario files and their recordings: found, read, checked before anything is played."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
 from ruamel.yaml.comments import CommentedMap
 
+from turngap.core.audio import Pcm
 from turngap.core.errors import InputError, TurngapError, known_names
-from turngap.scenario.clips import Clip, check_label, read_clip, require_room
-from turngap.scenario.model import Recorded, Scenario, UserTurn
+from turngap.scenario.model import Recorded, Scenario, SpeechBounds, UserTurn
 from turngap.scenario.parsing import line_of, parse_with_places, read_scenario, text_of
-from turngap.store.documents import is_dir, is_file
+from turngap.scenario.phrases import tokens
+from turngap.store.documents import exists, is_dir, is_file
+from turngap.store.sound import MAX_SAMPLES, read_sound
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """A recording at its own rate. `speech` is None until `turngap label` has written it."""
+
+    pcm: Pcm
+    rate: int
+    speech: SpeechBounds | None
+
+    @property
+    def duration_ms(self) -> float:
+        return len(self.pcm) * 1000 / self.rate
+
+    def at_rate(self, rate: int) -> Pcm:
+        """Return the samples at `rate` Hz, resampled once if it differs."""
+        if rate == self.rate:
+            return self.pcm
+        import soxr
+
+        return soxr.resample(self.pcm, self.rate, rate)
+
+
+def require_room(clips: Iterable[Clip], at: str) -> None:
+    """Refuse recordings that are together too long to be loaded; `at` is the place in a file."""
+    if (samples := sum(len(clip.pcm) for clip in clips)) > MAX_SAMPLES:
+        raise InputError(
+            "scenario.too_long",
+            f"{at}: with this, {samples} samples of recordings would be loaded at once; expected "
+            f"at most {MAX_SAMPLES}, which are ten hours at 16 kHz",
+            hint="play fewer scenarios at a time",
+        )
+
+
+def read_clip(path: Path, at: str, recorded: Recorded, known: Clip | None) -> Clip:
+    """Load a recording that stands `at` a place in the file `path`, unless it is `known`."""
+    if known is not None:
+        return replace(known, speech=recorded.speech)
+    file = path.parent / recorded.audio
+    if not exists(file):
+        raise InputError("scenario.audio_missing", f"{at}: no such recording: {file}")
+    if not file.resolve().is_relative_to(path.parent.resolve()):
+        raise InputError(
+            "scenario.outside",
+            f"{at}: {recorded.audio} leads outside the scenario's folder (a link?)",
+        )
+    sound = read_sound(file, "scenario", at=at)
+    return Clip(sound.samples[:, 0], sound.rate, recorded.speech)
+
+
+def check_label(path: Path, line: int, recorded: Recorded, clip: Clip) -> None:
+    """Refuse a recording whose speech bounds are missing, or lie outside it."""
+    speech, audio = recorded.speech, recorded.audio
+    if speech is None:
+        raise InputError(
+            "scenario.unlabelled",
+            f"{path}:{line}: {audio} has no speech bounds",
+            hint=f"turngap label {shlex.quote(str(path))}",
+        )
+    if speech.end_ms > clip.duration_ms:
+        raise InputError(
+            "scenario.label_outside",
+            f"{path}:{line}: speech.end_ms {speech.end_ms:g} lies outside {audio}, which lasts "
+            f"{clip.duration_ms:.0f} ms",
+            hint=f"turngap label {shlex.quote(str(path))}",
+        )
+
 
 _R = TypeVar("_R", bound=Recorded)
 
@@ -302,3 +373,77 @@ def chosen(
     if "://" not in agent:
         require_inside(folder, paths)
     return folder, load_scenarios(paths)
+
+
+# As many topics as people listen to, and remember.
+TOPICS_AT_ONCE = 3
+# A text is near a sentence if rapidfuzz's normalised indel similarity of their words is at least
+# this. It is above the nearest of the 100 sentences of services/training/unknown/fit.txt, which
+# nobody says in the library (0.64). Of the 50 in judge.txt there, one is above it. The library's
+# own with one word in five replaced at random stay above it: the lowest 1 % of 2,300 have 0.70.
+NEAR = 0.65
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The knowledge of a closed-domain agent.
+
+    Attributes:
+        topics: what the person may ask for, as it follows "I can help with", each with a sentence
+            that asks for it.
+        examples: sentences to read aloud, each of which opens a conversation.
+        sentences: everything that is said in the library.
+    """
+
+    topics: Mapping[str, str]
+    examples: tuple[str, ...]
+    sentences: tuple[str, ...] = ()
+
+    def offer(self, times: int) -> str:
+        """Return what to answer if the person said something else `times` times in a row before.
+
+        The first time it names topics. After that it names others, and says a sentence to try that
+        asks for the first of them.
+        """
+        chosen = _from(tuple(self.topics), times * TOPICS_AT_ONCE, TOPICS_AT_ONCE)
+        with_what = f"{', '.join(chosen)} and more" if chosen else "a few things only"
+        offer = f"I can help with {with_what}."
+        if times == 0 and chosen:
+            return offer
+        tries = [self.topics[chosen[0]]] if chosen else _from(self.examples, times, 1)
+        return " ".join([offer, *(f"Try: {text}." for text in tries)])
+
+    def knows(self, text: str) -> bool:
+        """Return whether `text` is near a sentence of the library."""
+        from rapidfuzz import fuzz, process
+
+        known = [_words(sentence) for sentence in self.sentences]
+        found = process.extractOne(_words(text), known, scorer=fuzz.ratio)
+        return found is not None and found[1] >= NEAR * 100
+
+
+def domain_of(library: Path | None) -> Domain:
+    """Return what the people of a library talk about: what is played by default comes first.
+
+    Raises:
+        InputError: there is no library, or a scenario in it cannot be read.
+    """
+    every = [read_scenario(path) for path in library_paths(library_dir(library))]
+    every.sort(key=lambda scenario: EXTRA in scenario.tags)
+    topics: dict[str, str] = {}
+    for scenario in every:
+        if scenario.topic:
+            topics.setdefault(scenario.topic, scenario.turns[0].say)
+    openers = dict.fromkeys(scenario.turns[0].say for scenario in every)
+    said = dict.fromkeys(turn.say for scenario in every for turn in scenario.turns)
+    return Domain(topics, tuple(openers), tuple(said))
+
+
+@lru_cache(maxsize=4096)  # of a whole library's sentences
+def _words(text: str) -> str:
+    return " ".join(tokens(text))
+
+
+def _from(items: Sequence[str], start: int, count: int) -> list[str]:
+    """Return `count` items from `start` on, beginning anew behind the last, none of them twice."""
+    return [items[(start + n) % len(items)] for n in range(min(count, len(items)))]

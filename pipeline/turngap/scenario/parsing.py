@@ -55,7 +55,16 @@ def parse_with_places(path: Path, text: str) -> tuple[Scenario, CommentedMap]:
     try:
         scenario = Scenario.model_validate(_plain(tree))
     except ValidationError as e:
-        raise _located(path, tree, e) from e
+        found = problems(e)
+        lines: list[str] = []
+        for problem in found:
+            loc = (*problem["loc"], *problem.get("ctx", {}).get(AT, ()))
+            key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in loc).lstrip(".")
+            place = f"{path}:{line_of(tree, loc)}: {harmless(key, 200) or 'scenario'}"
+            lines.append(f"{place}: {_reason(problem)}")
+        kinds = {p["type"] for p in found}
+        kind = "scenario.unknown_key" if "extra_forbidden" in kinds else "scenario.invalid"
+        raise InputError(kind, "\n".join(lines), hint="docs/scenarios.md shows every key") from e
     if scenario.name != path.stem:
         raise InputError(
             "scenario.name",
@@ -83,19 +92,6 @@ def line_of(tree: Any, loc: Sequence[str | int]) -> int:
         except (KeyError, IndexError, AttributeError, TypeError):
             break
     return line
-
-
-def _located(path: Path, tree: CommentedMap, error: ValidationError) -> InputError:
-    found = problems(error)
-    lines: list[str] = []
-    for problem in found:
-        loc = (*problem["loc"], *problem.get("ctx", {}).get(AT, ()))
-        key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in loc).lstrip(".")
-        place = f"{path}:{line_of(tree, loc)}: {harmless(key, 200) or 'scenario'}"
-        lines.append(f"{place}: {_reason(problem)}")
-    kinds = {p["type"] for p in found}
-    kind = "scenario.unknown_key" if "extra_forbidden" in kinds else "scenario.invalid"
-    return InputError(kind, "\n".join(lines), hint="docs/scenarios.md shows every key")
 
 
 def _reason(problem: ErrorDetails) -> str:

@@ -7,22 +7,100 @@ has a reason beside it and none was fitted; `benchmarks/labels.py` prints what t
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import soxr
+from numpy.typing import NDArray
 
 from turngap.core.audio import FULL_SCALE, Pcm
 from turngap.scenario.model import Pause, SpeechBounds
-from turngap.scenario.reading import (
-    STEP_MS,
-    Bools,
-    Floats,
-    band_levels,
-    digital_silence,
-    speech_probability,
-)
-from turngap.silero import RATE, WINDOW
+from turngap.silero import RATE, WINDOW, Silero
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Number = TypeVar("Number", bound=np.generic)
+
+# Everything is judged in steps of 5 ms, on 20 ms of sound: two periods of a low voice.
+STEP_MS = 5
+STEP = RATE * STEP_MS // 1000
+FRAME = 4 * STEP
+
+# Where voices have their fundamental and first formant, their other formants, and the noise of
+# fricatives and stop releases. A weak final "s" is far below the vowels, yet far above the noise of
+# its own band.
+BANDS_HZ = ((100, 1000), (1000, 3500), (3500, 7900))
+
+# Silero reads windows of 32 ms. Read from two offsets it places a bound twice as finely, and
+# does not depend on where the recording happens to begin.
+OFFSETS = (0, 256)
+
+# Silero's level is set so that 200 ms of the recording, the length of a short word, lie at or above
+# this RMS: about the level of its training data. A thump is shorter, so it does not set the level.
+LEVEL_DBFS = -20.0
+LOUD_MS = 200
+
+# A noise floor taken from these is -inf. No microphone is silent for 30 ms.
+DIGITAL_SILENCE_MS = 30
+
+
+def digital_silence(pcm: Pcm, rate: int) -> Bools:
+    """Mark the samples in a stretch of digital silence: no two differ by more than 2."""
+    size = max(1, rate * DIGITAL_SILENCE_MS // 1000)
+    wide = pcm.astype(np.int32)
+    still = _highest(wide, size) + _highest(-wide, size) <= 2
+    return _highest(still, size)
+
+
+def _highest(values: NDArray[Number], size: int) -> NDArray[Number]:
+    """Return the highest of the `size` values around each; at the ends, of those there are."""
+    found = np.pad(values, (size // 2, size - 1 - size // 2), mode="edge")
+    width = 1
+    while width < size:
+        step = min(width, size - width)
+        found = np.maximum(found[:-step], found[step:])
+        width += step
+    return found
+
+
+def band_levels(signal: Floats) -> Floats:
+    """Return each band's level in dBFS, shape (3, n), of the 20 ms around each step."""
+    padded = np.pad(signal, FRAME // 2)
+    frames = np.lib.stride_tricks.sliding_window_view(padded, FRAME)[::STEP]
+    window = np.hanning(FRAME)
+    scale = 2 / (FRAME * float(np.sum(window**2)))
+    hz = np.fft.rfftfreq(FRAME, 1 / RATE)
+    bands = [(hz >= low) & (hz < high) for low, high in BANDS_HZ]
+    powers = []
+    # A minute at a time, so that an hour needs no gigabytes.
+    for first in range(0, len(frames), 60_000 // STEP_MS):
+        part = frames[first : first + 60_000 // STEP_MS] * window
+        power = np.abs(np.fft.rfft(part, axis=1)) ** 2 * scale
+        powers.append(np.stack([power[:, band].sum(axis=1) for band in bands]))
+    return 10 * np.log10(np.concatenate(powers, axis=1) + 1e-14)
+
+
+def speech_probability(signal: Floats, steps: int) -> Floats:
+    """Return Silero's probability of speech at each step, the mean over the offsets."""
+    frames = signal[: len(signal) // FRAME * FRAME].reshape(-1, FRAME)
+    loudest = np.sort(np.mean(np.square(frames), axis=1))[::-1]
+    power = float(loudest[min(LOUD_MS * RATE // 1000 // FRAME, len(loudest) - 1)])
+    gain = FULL_SCALE * 10 ** ((LEVEL_DBFS - (10 * float(np.log10(power + 1e-12)))) / 20)
+    scaled = np.clip(np.rint(signal * gain), -FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
+    silero = Silero()
+    at = np.arange(steps) * STEP
+    total = np.zeros(steps)
+    for offset in OFFSETS:
+        # Silero begins with some silence behind it, and hears some after the recording.
+        before = 8 * WINDOW + offset
+        padded = np.pad(scaled, (before, 9 * WINDOW))
+        windows = padded[: len(padded) // WINDOW * WINDOW].reshape(-1, WINDOW)
+        found = np.array([silero.probability(window, RATE) for window in windows])
+        silero.reset()
+        ends = (np.arange(len(windows)) + 1) * WINDOW - before
+        total += np.interp(at, ends, found)
+    return total / len(OFFSETS)
+
 
 # Silero's probability from which a step is speech, by its authors, and below which it is none.
 SPEECH = 0.5
@@ -113,12 +191,12 @@ def find_speech(pcm: Pcm, rate: int) -> FoundSpeech | None:
     """
     length_ms = len(pcm) * 1000 / rate
     sound = _sound(pcm, rate)
-    if sound is None:
+    if sound is None or not (stretches := sound.stretches):
         return None
-    stretches = sound.speech()
-    if not stretches:
-        return None
-    edges = [(sound.start(a, lo), sound.end(b, hi)) for a, b, lo, hi in _neighbours(stretches)]
+    # The steps that no stretch's own bounds may cross.
+    middles = [(a[1] + b[0]) // 2 for a, b in pairwise(stretches)]
+    limits = zip(stretches, [0, *middles], [*middles, 1 << 60], strict=True)
+    edges = [(sound.start(a, low), sound.end(b, high)) for (a, b), low, high in limits]
     # A stretch that ends before it begins is no sound: it lies in a pause, or outside the speech.
     edges = [(start, end) for start, end in edges if start.at_ms < end.at_ms]
     if not edges:
@@ -128,22 +206,17 @@ def find_speech(pcm: Pcm, rate: int) -> FoundSpeech | None:
     if end_ms <= start_ms:
         return None
     pauses = tuple(
-        Pause(start_ms=_tenths(before.at_ms), end_ms=_tenths(after.at_ms))
+        Pause(start_ms=round(before.at_ms, 1), end_ms=round(after.at_ms, 1))
         for (_, before), (after, _) in pairwise(edges)
         if after.at_ms - before.at_ms >= PAUSE_MS
     )
     bounds = SpeechBounds(
-        start_ms=_tenths(start_ms),
-        end_ms=min(_tenths(end_ms), int(length_ms * 10) / 10),
+        start_ms=round(start_ms, 1),
+        end_ms=min(round(end_ms, 1), int(length_ms * 10) / 10),
         start_error_ms=round(start.error_ms),
         end_error_ms=round(end.error_ms),
     )
-    warnings = (
-        *_of_bounds(bounds, length_ms),
-        *_of_left_out(sound, bounds),
-        *_of_noise(sound),
-        *_of_samples(pcm, rate),
-    )
+    warnings = tuple(_warnings(pcm, rate, sound, bounds))
     return FoundSpeech(bounds, pauses, warnings, round(sound.snr_db, 1))
 
 
@@ -154,7 +227,11 @@ class _Edge:
 
 
 class _Sound:
-    """A recording in steps of 5 ms: Silero's probability, and each band's level in dB."""
+    """A recording in steps of 5 ms: Silero's probability, and each band's level in dB.
+
+    Attributes:
+        stretches: those of speech, in steps, as Silero times them.
+    """
 
     def __init__(self, probability: Floats, levels: Floats, alive: Bools) -> None:
         steps = min(len(probability), levels.shape[1], len(alive))
@@ -162,7 +239,7 @@ class _Sound:
         self._alive = alive[:steps]
         self._probability = probability[:steps]
         self._quiet = (self._probability < QUIET) & self._alive
-        self._stretches = _runs(probability[:steps] >= SPEECH)
+        self.stretches = _runs(probability[:steps] >= SPEECH)
         self._drop_murmurs()
 
     @property
@@ -174,10 +251,6 @@ class _Sound:
     def snr_db(self) -> float:
         clear = np.clip(self._loud - self._noise, 0, CLEAR_DB)
         return float(clear.mean())
-
-    def speech(self) -> list[tuple[int, int]]:
-        """Return the stretches of speech, in steps, as Silero times them."""
-        return self._stretches
 
     def left_out(self, bounds: SpeechBounds) -> Iterator[tuple[int, int]]:
         """Yield what lies outside the bounds, and could be speech: start and end in ms."""
@@ -215,11 +288,11 @@ class _Sound:
     def _drop_murmurs(self) -> None:
         """Drop what nobody near says before and after the turn."""
         self._measure()
-        while len(self._stretches) > 1:
-            if not self._is_as_loud(self._stretches[0]):
-                self._stretches = self._stretches[1:]
-            elif not self._is_as_loud(self._stretches[-1]):
-                self._stretches = self._stretches[:-1]
+        while len(self.stretches) > 1:
+            if not self._is_as_loud(self.stretches[0]):
+                self.stretches = self.stretches[1:]
+            elif not self._is_as_loud(self.stretches[-1]):
+                self.stretches = self.stretches[:-1]
             else:
                 return
             self._measure()
@@ -231,9 +304,9 @@ class _Sound:
 
     def _measure(self) -> None:
         """Measure the level of the voice's loud parts and of the noise, in dB, shape (3,)."""
-        if not self._stretches:
+        if not self.stretches:
             return
-        voice = np.concatenate([self._levels[:, slice(*s)] for s in self._stretches], axis=1)
+        voice = np.concatenate([self._levels[:, slice(*s)] for s in self.stretches], axis=1)
         self._loud = np.percentile(voice, LOUD_PERCENT, axis=1)
         if self.knows_noise:
             self._noise = np.median(self._levels[:, self._quiet], axis=1)
@@ -261,16 +334,6 @@ def _last_audible(audible: Bools, near: int) -> int:
     return last
 
 
-def _neighbours(
-    stretches: list[tuple[int, int]],
-) -> Iterator[tuple[int, int, int, int]]:
-    """Yield each stretch with the steps that its own bounds must not cross."""
-    middles = [(a[1] + b[0]) // 2 for a, b in pairwise(stretches)]
-    never = 1 << 60
-    for (a, b), low, high in zip(stretches, [0, *middles], [*middles, never], strict=True):
-        yield a, b, low, high
-
-
 def _runs(wanted: Bools) -> list[tuple[int, int]]:
     edges = np.flatnonzero(np.diff(np.concatenate(([False], wanted, [False]))))
     return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
@@ -292,13 +355,9 @@ def _sound(pcm: Pcm, rate: int) -> _Sound | None:
     return _Sound(speech_probability(signal, steps), levels, alive[at])
 
 
-# --- warnings -------------------------------------------------------------------------------------
-
-
-def _of_bounds(bounds: SpeechBounds, length_ms: float) -> Iterator[Warned]:
-    sides = (("start", bounds.start_error_ms or 0.0), ("end", bounds.end_error_ms or 0.0))
-    for side, error_ms in sides:
-        if error_ms > DOUBTFUL_MS:
+def _warnings(pcm: Pcm, rate: int, sound: _Sound, bounds: SpeechBounds) -> Iterator[Warned]:
+    for side, error_ms in (("start", bounds.start_error_ms), ("end", bounds.end_error_ms)):
+        if (error_ms or 0.0) > DOUBTFUL_MS:
             yield Warned(
                 "readings_disagree",
                 f"the {side} may be {error_ms:.0f} ms off: Silero and the sound disagree, or the "
@@ -306,17 +365,11 @@ def _of_bounds(bounds: SpeechBounds, length_ms: float) -> Iterator[Warned]:
             )
     if bounds.start_ms < EDGE_MS:
         yield Warned("edge", "the speech begins at the file's edge and may be cut off")
-    if bounds.end_ms > length_ms - EDGE_MS:
+    if bounds.end_ms > len(pcm) * 1000 / rate - EDGE_MS:
         yield Warned("edge", "the speech ends at the file's edge and may be cut off")
-
-
-def _of_left_out(sound: _Sound, bounds: SpeechBounds) -> Iterator[Warned]:
     for start_ms, end_ms in sound.left_out(bounds):
         where = f"from {start_ms} to {end_ms} ms"
         yield Warned("left_out", f"the sound {where} is not taken for speech: listen to it")
-
-
-def _of_noise(sound: _Sound) -> Iterator[Warned]:
     if not sound.knows_noise:
         yield Warned(
             "no_silence", "no 50 ms without speech: nothing tells the voice from the noise"
@@ -327,9 +380,6 @@ def _of_noise(sound: _Sound) -> Iterator[Warned]:
             f"the voice is only {sound.snr_db:.0f} dB above the noise, which hides weak ends of "
             "words",
         )
-
-
-def _of_samples(pcm: Pcm, rate: int) -> Iterator[Warned]:
     wide = pcm.astype(np.int32)
     for limit in (int(wide.max()), int(wide.min())):
         clipped = sum(b - a for a, b in _runs(wide == limit) if b - a >= 3)
@@ -342,7 +392,3 @@ def _of_samples(pcm: Pcm, rate: int) -> Iterator[Warned]:
             "digital_silence",
             f"{silent_ms:.0f} ms of digital silence: the recording was cut together or gated",
         )
-
-
-def _tenths(ms: float) -> float:
-    return round(ms, 1)

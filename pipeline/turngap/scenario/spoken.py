@@ -102,11 +102,16 @@ class Voice:
             raise InputError(
                 "scenario.unspoken", f"the voice {self.name} says nothing for {shown(text, 60)}"
             )
-        return _take(_cut(_levelled(pcm), rate, bounds), rate, seed=zlib.crc32(text.encode()))
+        first, last = (round(ms * rate / 1000) for ms in (bounds.start_ms, bounds.end_ms))
+        lead, tail = (round(ms * rate / 1000) for ms in (LEAD_MS, TAIL_MS))
+        padded = np.pad(_levelled(pcm), (lead, tail))
+        return _take(padded[first : last + lead + tail], rate, seed=zlib.crc32(text.encode()))
 
     def _spoken(self, text: str) -> tuple[Pcm, int]:
         """Synthesise a text with the voice, or take it from the cache."""
-        file = cache() / f"{self._key(text)}.flac"
+        settings = self._settings.model_dump_json(exclude={"library"})
+        key = hashlib.sha256(f"{self._spec.name}\n{settings}\n{text}".encode()).hexdigest()
+        file = cache() / f"{key}.flac"
         if file.is_file():
             with suppress(InputError):  # what cannot be read is spoken again
                 sound = read_sound(file, "cache")
@@ -126,10 +131,6 @@ class Voice:
                 else f"it is not kept: {file.parent} cannot be written to"
             )
         return pcm, rate
-
-    def _key(self, text: str) -> str:
-        settings = self._settings.model_dump_json(exclude={"library"})
-        return hashlib.sha256(f"{self._spec.name}\n{settings}\n{text}".encode()).hexdigest()
 
 
 def cache() -> Path:
@@ -184,22 +185,10 @@ def _levelled(pcm: Pcm) -> Pcm:
     return np.rint(pcm * (dbfs_to_amplitude(PEAK_DBFS) / max(peak, 1.0))).astype(np.int16)
 
 
-def _cut(pcm: Pcm, rate: int, bounds: SpeechBounds) -> Pcm:
-    """Cut the samples to `LEAD_MS` of silence before the speech and `TAIL_MS` after it."""
-    first, last = (round(ms * rate / 1000) for ms in (bounds.start_ms, bounds.end_ms))
-    lead, tail = (round(ms * rate / 1000) for ms in (LEAD_MS, TAIL_MS))
-    padded = np.pad(pcm, (lead, tail))
-    return padded[first : last + lead + tail]
-
-
 def _take(pcm: Pcm, rate: int, *, seed: int) -> Take:
     """Label clean speech, and lay it on the floor of noise that lies between the turns, too."""
     floor = np.random.default_rng(seed).standard_normal(len(pcm))
     noisy = pcm + floor * dbfs_to_amplitude(LINE_FLOOR_DBFS)
-    return Take(np.rint(noisy).astype(np.int16), rate, _bounds(pcm, rate), _pauses(pcm, rate))
-
-
-def _bounds(pcm: Pcm, rate: int) -> SpeechBounds:
     at, *others = (speech_bounds(pcm, rate, AUDIBLE_DBFS + db) for db in (0.0, *LEVELS_DB))
     if at is None:
         raise AssertionError("it was cut around its speech")
@@ -209,18 +198,14 @@ def _bounds(pcm: Pcm, rate: int) -> SpeechBounds:
         )
         for side in ("start", "end")
     }
-    return at.model_copy(update=errors)
-
-
-def _pauses(pcm: Pcm, rate: int) -> tuple[Pause, ...]:
     detector = SpeechDetector(rate, gap_ms=PAUSE_MS)
     events = [*detector.feed(pcm), *detector.cut()]
-    return tuple(
-        Pause(start_ms=_ms(before.sample, rate), end_ms=_ms(after.sample, rate))
+    pauses = tuple(
+        Pause(
+            start_ms=round(before.sample * 1000 / rate, 1),
+            end_ms=round(after.sample * 1000 / rate, 1),
+        )
         for before, after in pairwise(events)
         if isinstance(after, SpeechStart)
     )
-
-
-def _ms(sample: int, rate: int) -> float:
-    return round(sample * 1000 / rate, 1)
+    return Take(np.rint(noisy).astype(np.int16), rate, at.model_copy(update=errors), pauses)

@@ -57,8 +57,8 @@ def test_the_page_of_the_docs_shows_what_is_printed(tmp_path, capsys, monkeypatc
     monkeypatch.setenv("COLUMNS", "120")
     made.store(tmp_path, made.gaps_of(3000, 30, 25.0, 18))
     shown = turngap_here(capsys, "history", "trend", "--runs", tmp_path).out
-    page = (Path(__file__).parents[2] / "docs/trend.md").read_text(encoding="utf-8")
-    text = page.split("```text\n", 1)[1].split("```", 1)[0]
+    page = (Path(__file__).parents[2] / "docs/history.md").read_text(encoding="utf-8")
+    text = page.split("## Which commit", 1)[1].split("```text\n", 1)[1].split("```", 1)[0]
     assert shown.split() == text.split()
 
 

@@ -38,7 +38,7 @@ UNEVEN = 2.5
 _EVEN_MS, _FAR_MS = 5.0, 60.0
 _ROUNDS = 8
 # A place is a change if at most this share of shuffled series have one as good. It is not the rate
-# of false reports: in 2 of 60 series without a change (3 %), one was reported (docs/trend.md).
+# of false reports: in 2 of 60 series without a change (3 %), one was reported (docs/history.md).
 ALPHA = 0.005
 # A level needs this many values: of fewer, a spell of a busy machine makes one.
 LEAST_BESIDE = 4

@@ -1,4 +1,4 @@
-"""Make a scenario library of generated turns with pauses (docs/turns-corpus.md).
+"""Make a scenario library of generated turns with pauses (docs/turns.md).
 
     python -m training.turns.make --set judge --out DIR
 

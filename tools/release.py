@@ -59,14 +59,14 @@ class RefusedError(Exception):
 
 def version(source: Path) -> str:
     """Read the version from the one place that has it."""
-    module = ast.parse((source / "pipeline/turngap/__init__.py").read_text(encoding="utf-8"))
+    module = ast.parse((source / "pipeline/turngap/core/__init__.py").read_text(encoding="utf-8"))
     for node in module.body:
         match node:
             case ast.Assign([ast.Name("__version__")], ast.Constant(str(value))):
                 return value
             case _:
                 continue
-    raise RefusedError("pipeline/turngap/__init__.py has no __version__")
+    raise RefusedError("pipeline/turngap/core/__init__.py has no __version__")
 
 
 def unprepared(source: Path, tag: str | None) -> list[str]:

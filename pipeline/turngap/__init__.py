@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         replay,
         replay_async,
     )
+    from turngap.core import __version__
     from turngap.core.errors import (
         AgentError,
         InconclusiveError,
@@ -60,7 +61,6 @@ os.environ.update(
     RAY_USAGE_STATS_ENABLED="0",
 )
 
-__version__ = "0.1.0"
 __all__ = [
     "AgentError",
     "InconclusiveError",
@@ -87,6 +87,7 @@ _HOMES = {
     "Run": "turngap.store.runs",
     "Scenario": "turngap.scenario.model",
     "Turn": "turngap.core.results",
+    "__version__": "turngap.core",
 }
 
 

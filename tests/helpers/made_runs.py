@@ -25,7 +25,7 @@ import numpy as np
 from made_records import make_turn
 from numpy.typing import NDArray
 
-from turngap import __version__
+from turngap.core import __version__
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.run_record import RunRecord
 from turngap.store.documents import encode, write_atomically

@@ -40,9 +40,9 @@ def test_the_version_has_one_place_and_the_citation_repeats_it() -> None:
 @pytest.fixture
 def prepared(tmp_path: Path) -> Path:
     """Sources that were prepared as docs/releasing.md says."""
-    (tmp_path / "pipeline/turngap").mkdir(parents=True)
+    (tmp_path / "pipeline/turngap/core").mkdir(parents=True)
     (tmp_path / "docs").mkdir()
-    (tmp_path / "pipeline/turngap/__init__.py").write_text(f'__version__ = "{HERE}"\n')
+    (tmp_path / "pipeline/turngap/core/__init__.py").write_text(f'__version__ = "{HERE}"\n')
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     (tmp_path / "CITATION.cff").write_text(f"{citation}date-released: 2027-01-31\n")
     (tmp_path / "CHANGELOG.md").write_text(f"## [Unreleased]\n\n## [{HERE}] - 2027-01-31\n")
@@ -68,7 +68,7 @@ def test_what_was_prepared_as_the_guide_says_may_be_released(prepared: Path) -> 
 @pytest.mark.parametrize(
     ("file", "before", "after", "said"),
     [
-        ("pipeline/turngap/__init__.py", HERE, "9.9.9", "CITATION.cff has version"),
+        ("pipeline/turngap/core/__init__.py", HERE, "9.9.9", "CITATION.cff has version"),
         ("CHANGELOG.md", f"[{HERE}] - 2027-01-31", f"[{HERE}]", "CHANGELOG.md has no section"),
         ("CITATION.cff", "2027-01-31", "2027-01-30", "date-released 2027-01-30"),
         ("README.md", "# turngap", "# turngap is not on\nPyPI yet", "README.md still says"),

@@ -12,7 +12,6 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from turngap import __version__
 from turngap.children import QUIET_LOGURU, treat_hangups_as_interrupts
 from turngap.cli import (
     agents,
@@ -26,6 +25,7 @@ from turngap.cli import (
 from turngap.cli.commands import Command, Group
 from turngap.cli.options import with_options
 from turngap.cli.shared import say, show_error, take_any_encoding
+from turngap.core import __version__
 from turngap.core.errors import ExitCode, TurngapError
 from turngap.core.secrets import remember_arguments, remember_secrets, text_without_secrets
 from turngap.play.options import Asked

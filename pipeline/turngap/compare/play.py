@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from turngap import __version__
 from turngap.backends import BackendChoice, find, value_of
 from turngap.compare.figures import (
     Side,
@@ -18,6 +17,7 @@ from turngap.compare.figures import (
     pairs_of,
 )
 from turngap.compare.record import COMPARISON_FILE, BackendRecord, ComparisonRecord
+from turngap.core import __version__
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.run_record import SIMULATED_LLM

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turngap import __version__
+from turngap.core import __version__
 from turngap.core.distributions import student_quantile
 from turngap.core.errors import AgentError, InconclusiveError, InputError
 from turngap.core.stats import CONFIDENCE, Percentile, Proportion, percentile, proportion

@@ -24,7 +24,6 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from turngap import __version__
 from turngap.agent.access import (
     CODE_DONE,
     CODE_FAILED,
@@ -39,6 +38,7 @@ from turngap.agent.server import Endpoint, ServeSettings, seated
 from turngap.caller import said
 from turngap.caller.dialects.pipecat import PipecatSession, payload_of
 from turngap.caller.dialects.rtvi import rtvi
+from turngap.core import __version__
 from turngap.core.audio import Pcm
 from turngap.core.budget import DEFAULT_BUDGET_MS, NATURAL_MS
 from turngap.core.clock import NS_PER_S, ms_to_ns

@@ -13,9 +13,9 @@ from typing import Any
 
 from loguru import logger
 
-from turngap import __version__
 from turngap.agent.stack import Chosen
 from turngap.caller.stream import RATE
+from turngap.core import __version__
 from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import OffsetRecord, Turn, worse_offset

@@ -10,8 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from turngap import __version__
 from turngap.clocks import MonotonicClock
+from turngap.core import __version__
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError
 from turngap.load.calls import CallMark, News

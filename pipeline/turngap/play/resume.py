@@ -5,12 +5,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from turngap import __version__
 from turngap.agent.stack import stack_files
 from turngap.backends import value_of
 from turngap.caller.dialects.registry import dialect_of_host, dialects
 from turngap.caller.opening import check_url
 from turngap.caller.starting import is_start
+from turngap.core import __version__
 from turngap.core.errors import InputError
 from turngap.core.run_record import METRICS_VERSION, TOLD_BY_THE_LINE, PlanRecord
 from turngap.core.secrets import REMOVED, without_secrets

@@ -9,7 +9,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from turngap import __version__
 from turngap.agent.stack import Chosen
 from turngap.caller.conversation import Conversation, PlayedTurn
 from turngap.caller.endpoint import Endpoint
@@ -17,6 +16,7 @@ from turngap.caller.line import HUNG_UP, LINE_LOST, ONE_URL_A_CALL, OTHER_PROTOC
 from turngap.caller.recording import agent_side, user_side
 from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock
+from turngap.core import __version__
 from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS, TurnEnd
 from turngap.core.clock import Clock
 from turngap.core.credits import EARLY_MS

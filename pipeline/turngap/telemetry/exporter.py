@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 
-from turngap import __version__
+from turngap.core import __version__
 from turngap.core.budget import GAP_BUCKETS_S
 from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import MOST_SENTENCE, printable

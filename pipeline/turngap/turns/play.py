@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, get_args
 
-from turngap import __version__
 from turngap.backends import Kind
+from turngap.core import __version__
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.sizes import several
 from turngap.core.summary import counted_turns

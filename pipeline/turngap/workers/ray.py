@@ -302,7 +302,7 @@ class RayWorkers(Pool):
         """
         import ray
 
-        from turngap import __version__
+        from turngap.core import __version__
 
         def version() -> str | None:
             from importlib import metadata

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from hub import Hub
 
-from turngap import weights as room
 from turngap.backends import WeightFile, Weights
+from turngap.backends.weights import bring, folder_of, hub_cache, state_of
+from turngap.core import wording
 from turngap.core.errors import AgentError, ExitCode
-from turngap.weights import bring, folder_of, hub_cache, state_of
 
 MODEL = bytes(range(256)) * 4000  # 1 MB: large enough to be kept by LFS
 CONFIG = b'{"made": "up"}'
@@ -80,7 +80,7 @@ def test_what_is_here_makes_no_connection_and_does_not_import_the_client(hub: Hu
         "def forbidden(*args): raise AssertionError('a connection')\n"
         "socket.socket.connect = socket.getaddrinfo = forbidden\n"
         "from turngap.backends import WeightFile, Weights\n"
-        "from turngap.weights import folder_of\n"
+        "from turngap.backends.weights import folder_of\n"
         f"print(folder_of({wanted!r}))\n"
         "assert 'huggingface_hub' not in sys.modules\n"
     )
@@ -156,7 +156,7 @@ def test_from_python_a_download_is_told_in_the_log(
 ) -> None:
     from loguru import logger
 
-    monkeypatch.setattr(room, "_say", None)  # as the command line may have left it
+    monkeypatch.setattr(wording, "_say", None)  # as the command line may have left it
     lines: list[str] = []
     sink = logger.add(lines.append, format="{message}")
     try:
@@ -172,7 +172,7 @@ def test_it_is_listed_before_the_first_byte(hub: Hub, monkeypatch: pytest.Monkey
         if "made up" in line:
             raise KeyboardInterrupt  # somebody who does not like what is listed
 
-    monkeypatch.setattr(room, "_say", say)
+    monkeypatch.setattr(wording, "_say", say)
     with pytest.raises(KeyboardInterrupt):
         folder_of(weights(hub))
     assert hub.asked == []

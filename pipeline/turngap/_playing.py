@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S, ms_to_ns
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.lengths import minutes_words, seconds_left
 from turngap.core.secrets import remember_secrets, without_known_secrets
 from turngap.core.untrusted import harmless
+from turngap.core.wording import minutes_words, seconds_left
 
 if TYPE_CHECKING:
     from turngap.core.results import Turn

@@ -9,9 +9,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, field_validator
 
 from turngap.backends import WeightFile, Weights
+from turngap.backends.weights import at_home, folder_of
 from turngap.core.errors import InputError
 from turngap.core.problems import problems, reason
-from turngap.weights import at_home, folder_of
 
 __all__ = ["folder_of", "pinned", "pinned_names", "unpinned"]
 

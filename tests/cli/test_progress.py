@@ -9,8 +9,8 @@ from made_records import make_record, make_turn
 
 from turngap.cli.shared import LINE_EVERY_S, Display
 from turngap.core.clock import NS_PER_S
-from turngap.core.lengths import seconds_left
 from turngap.core.run_record import PlanRecord
+from turngap.core.wording import seconds_left
 from turngap.store.writer import RunWriter
 
 Capsys = pytest.CaptureFixture[str]

@@ -20,7 +20,7 @@ import quiet
 from commandline import ROOT
 from hub import Hub, serve_published
 
-from turngap.weights import state_of
+from turngap.backends.weights import state_of
 from turngap_services.weights import pinned
 
 # The Python of an environment with vLLM, or its executable; or `none`, and perhaps why.

@@ -13,6 +13,7 @@ from commandline import SCENARIOS, only_run, turngap_here
 from virtual_agents import VirtualAgents
 
 from turngap.backends import BackendSettings, BackendSpec, Need, Weights
+from turngap.backends.weights import hub_cache
 from turngap.core.audio import AUDIBLE_DBFS, Pcm, audible_onset, rms_dbfs
 from turngap.core.errors import AgentError, ExitCode, InputError
 from turngap.scenario import spoken
@@ -20,7 +21,6 @@ from turngap.scenario.label import label_file
 from turngap.scenario.library import LoadedScenario, load_scenario
 from turngap.store.runs import read_run
 from turngap.testing.agent import Reply, Script
-from turngap.weights import hub_cache
 
 RATE = 22_050
 WORD_MS, PAUSE_MS, LEAD_MS = 300, 250, 70
@@ -140,7 +140,7 @@ def test_without_a_home_texts_are_spoken_and_nothing_is_said_to_be_kept(
     monkeypatch: pytest.MonkeyPatch,
 ):
     told: list[str] = []
-    monkeypatch.setattr(spoken, "tell", told.append)
+    monkeypatch.setattr(spoken, "say_wait", told.append)
     load_scenario(written(TWO))
     assert told == ["tones speaks what has no recording", f"it is kept in {spoken.cache()}"]
 
@@ -153,7 +153,7 @@ def test_without_a_home_texts_are_spoken_and_nothing_is_said_to_be_kept(
     if home is not None:
         monkeypatch.setenv("HOME", home)
     elif os.getuid() == 0:  # who can make that folder
-        monkeypatch.setattr("turngap.weights._NO_HOME", Path("/dev/null"))
+        monkeypatch.setattr("turngap.backends.weights._NO_HOME", Path("/dev/null"))
     monkeypatch.chdir(tmp_path)
     told.clear()
     load_scenario(written(TWO))

@@ -13,8 +13,8 @@ from running_line import InstantClock
 
 from turngap.agent.stack import load_stack, resolved, stack_files
 from turngap.backends import GROUP, KINDS, BackendSpec, Need, find, specs
+from turngap.backends.weights import is_commit
 from turngap.core.errors import AgentError, InputError
-from turngap.weights import is_commit
 from turngap_services import SPECS
 from turngap_services.stt import WhisperSettings
 from turngap_services.tts import PiperSettings

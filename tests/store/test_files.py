@@ -15,15 +15,9 @@ from hypothesis import strategies as st
 
 from turngap.backends import MAX_VALUE, value_of
 from turngap.core.errors import InputError
+from turngap.core.untrusted import MAX_DEPTH, MAX_TOML_BYTES, parse_toml
 from turngap.store import sound as sound_module
-from turngap.store.files import (
-    MAX_DEPTH,
-    MAX_TOML_BYTES,
-    parse_toml,
-    read_bytes,
-    read_text,
-    read_toml,
-)
+from turngap.store.files import read_bytes, read_text, read_toml
 from turngap.store.sound import MAX_MS, read_sound
 from turngap.store.yaml import load_yaml
 

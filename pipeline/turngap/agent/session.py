@@ -45,11 +45,11 @@ from turngap.agent.switching import Controls, LlmSwitch, Offers, offers_of
 from turngap.agent.tools import PROMPT, DomainAnswer, toolbox, tools
 from turngap.agent.watchdogs import Patience, guard_ears, guard_voice, usable_again
 from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking
+from turngap.backends.weights import bring
 from turngap.core.clock import Clock, ms_to_ns, ns_to_ms
 from turngap.core.speeds import Request, VoiceSpeed
 from turngap.marks.turn import CHARS_A_TOKEN
 from turngap.scenario.library import Domain, domain_of
-from turngap.weights import bring
 
 # A short and a long text: together they give the TTS's time per request and per second of speech.
 VOICE_TEXTS = ("Yes.", "One moment please, I will have a look at that for you.")

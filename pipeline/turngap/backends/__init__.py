@@ -27,8 +27,7 @@ from turngap.backends.needs import remedies as remedies
 from turngap.core.clock import LONGEST_MS, Clock
 from turngap.core.errors import AgentError, InputError, known_names
 from turngap.core.problems import in_a_line
-from turngap.core.untrusted import shown
-from turngap.store.files import parse_toml
+from turngap.core.untrusted import parse_toml, shown
 
 if TYPE_CHECKING:
     from pipecat.audio.vad.vad_analyzer import VADAnalyzer
@@ -201,7 +200,7 @@ class BackendSpec:
             that starts its server. Other settings may do without, so it is shown and not required.
         on_a_card: what it needs besides where its setting `device` is `cuda`.
         weights: what these settings would load from a hub; None for nothing, as where they name a
-            folder. `turngap.weights` fetches it before `prepare` is called.
+            folder. `turngap.backends.weights` fetches it before `prepare` is called.
         finds: returns in a line what these settings would use of what runs on this machine.
         licence: SPDX id of what runs in the process; it matters where it is GPL.
         speak: of a TTS: `(settings, text)` to all of its speech at once, mono samples and their

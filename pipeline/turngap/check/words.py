@@ -20,8 +20,8 @@ from turngap.check.record import (
     SideRecord,
     StageShift,
 )
-from turngap.core.sizes import several
 from turngap.core.stats import n_without_a_miss, proportion
+from turngap.core.wording import several
 from turngap.report import looks, words
 from turngap.report.looks import Style
 

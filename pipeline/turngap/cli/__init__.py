@@ -28,8 +28,8 @@ from turngap.cli.shared import say, show_error, take_any_encoding
 from turngap.core import __version__
 from turngap.core.errors import ExitCode, TurngapError
 from turngap.core.secrets import remember_arguments, remember_secrets, text_without_secrets
+from turngap.core.wording import say_waits_by
 from turngap.play.options import Asked
-from turngap.weights import told_by
 
 app = typer.Typer(
     cls=Group,
@@ -173,7 +173,7 @@ def main() -> NoReturn:
     take_any_encoding()
     remember_secrets(os.environ)
     remember_arguments(sys.argv[1:])
-    told_by(say)
+    say_waits_by(say)
     try:
         app(prog_name="turngap")
     except TurngapError as e:

@@ -13,7 +13,7 @@ import typer
 from turngap.cli.shared import Display, print_block, print_json, print_text, say, table
 from turngap.core.errors import ExitCode, InputError, known_names
 from turngap.core.secrets import text_without_secrets
-from turngap.core.sizes import bytes_words
+from turngap.core.wording import bytes_words
 from turngap.play.options import Asked
 
 if TYPE_CHECKING:
@@ -161,8 +161,8 @@ def fetch(_: typer.Context, asked: Asked) -> None:
     Before it begins, it shows what is fetched, how large it is and under which licence. What is
     here already is not fetched again. Exit: 0 all is here, 2 bad input, 4 something cannot be had.
     """
+    from turngap.backends.weights import bring
     from turngap.play.doctor import wanted_by
-    from turngap.weights import bring
 
     wanted = [weights for name in asked.what for weights in wanted_by(name, asked.sets)]
     folders = bring(wanted)

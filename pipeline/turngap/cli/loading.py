@@ -12,8 +12,7 @@ import typer
 from turngap.cli.results import show, stored_load, stored_simulation
 from turngap.cli.shared import Display, leave, say, telemetry_of
 from turngap.core.errors import ExitCode, InputError
-from turngap.core.lengths import minutes_words
-from turngap.core.sizes import several
+from turngap.core.wording import minutes_words, several
 from turngap.play.options import Asked
 
 if TYPE_CHECKING:

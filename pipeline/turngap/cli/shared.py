@@ -17,9 +17,9 @@ import typer
 
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import ExitCode, InputError, TurngapError
-from turngap.core.lengths import minutes_words, seconds_left
 from turngap.core.secrets import shown_without_secrets, without_known_secrets
 from turngap.core.untrusted import harmless, inert
+from turngap.core.wording import minutes_words, seconds_left
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

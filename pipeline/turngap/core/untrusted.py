@@ -8,6 +8,7 @@ it `printable` once more, since a stored document may come from anywhere.
 import json
 import math
 import re
+import tomllib
 import unicodedata
 from collections.abc import Mapping
 from functools import partial
@@ -197,3 +198,58 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+# TOML
+
+# tomllib takes quadratic time for a dotted key; a stack has 2 kB, and keys of two parts.
+MAX_TOML_BYTES = 256 * 2**10
+MAX_KEY_PARTS = 32
+# Nothing that turngap reads nests deeper than twelve. Python recurses some three calls a level when
+# it writes such a value again, and stops at a thousand.
+MAX_DEPTH = 100
+
+_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
+_LONG_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:\.[ \t]*+{_PART}){{{MAX_KEY_PARTS}}}")
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Read TOML.
+
+    Raises:
+        ValueError: it is no TOML, or nests deeper than `MAX_DEPTH`, or a number is not finite.
+    """
+    if len(text) > MAX_TOML_BYTES:
+        raise ValueError(f"longer than {MAX_TOML_BYTES} characters")
+    if found := _LONG_KEY.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        raise ValueError(f"a key of more than {MAX_KEY_PARTS} parts (at line {line})")
+    try:
+        values = tomllib.loads(text)
+    except RecursionError as e:
+        raise ValueError(f"nested deeper than {MAX_DEPTH}") from e
+    check_values(values)
+    return values
+
+
+def check_values(value: Any) -> None:
+    """Refuse what nests deeper than `MAX_DEPTH`, and numbers that are infinite, none or too long.
+
+    Raises:
+        ValueError: there is such a value.
+    """
+    level, depth = [value], 0
+    while level:
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH}")
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner.extend(cast("dict[str, Any]", one).values())
+            elif isinstance(one, list):
+                inner.extend(cast("list[Any]", one))
+            elif isinstance(one, float) and not math.isfinite(one):
+                raise ValueError(f"{one} is not a finite number")
+            elif isinstance(one, int) and not -(2**63) <= one < 2**63:
+                raise ValueError("a whole number of more than 64 bits")
+        level, depth = inner, depth + 1

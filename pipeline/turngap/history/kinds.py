@@ -12,9 +12,9 @@ from turngap.check.record import CHECK_FILE, CheckRecord
 from turngap.compare.record import COMPARISON_FILE, ComparisonRecord
 from turngap.core.errors import InputError
 from turngap.core.run_record import TOLD_BY_THE_LINE, RunRecord
-from turngap.core.sizes import several
 from turngap.core.stats import Percentile, percentile
 from turngap.core.untrusted import printable
+from turngap.core.wording import several
 from turngap.fleet.record import SIMULATION_FILE, LoadFigures, SimulationRecord
 from turngap.load.record import LOAD_FILE, LoadRecord, StepFigures
 from turngap.store.documents import read_document

@@ -15,8 +15,8 @@ from turngap.core.distributions import normal_quantile
 from turngap.core.errors import InputError
 from turngap.core.paired import CENSORED_MS, TOLERANCE_MS, shift
 from turngap.core.results import TurnKey
-from turngap.core.sizes import several
 from turngap.core.stats import CONFIDENCE
+from turngap.core.wording import several
 from turngap.history.kinds import Entry
 from turngap.report import words
 from turngap.report.sections import Line, Lines

@@ -15,7 +15,7 @@ from turngap.caller.endpoint import Endpoint
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import AgentError, TurngapError
-from turngap.core.sizes import several
+from turngap.core.wording import several
 from turngap.load.calls import News, Played, PlayStep
 from turngap.load.confirm import Evidence
 from turngap.load.export import read_load_turns

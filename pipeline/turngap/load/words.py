@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 from turngap.caller.starting import place_of
 from turngap.core.budget import STARVED_MS
 from turngap.core.errors import NOTHING_THERE
-from turngap.core.sizes import several
 from turngap.core.untrusted import MOST_SENTENCE, is_loopback, printable
+from turngap.core.wording import several
 from turngap.load.figures import best_steps, knee
 from turngap.load.record import LoadRecord, StepFigures
 from turngap.report import words

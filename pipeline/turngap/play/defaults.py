@@ -15,9 +15,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from turngap.core.errors import InputError, probably_meant
 from turngap.core.problems import UNKNOWN_KEY, problems, reason_in_toml
-from turngap.core.untrusted import harmless
+from turngap.core.untrusted import MAX_TOML_BYTES, harmless, parse_toml
 from turngap.play.options import OPTIONS, Option, options_of
-from turngap.store.files import MAX_TOML_BYTES, decoded, parse_toml, read_bytes
+from turngap.store.files import decoded, read_bytes
 
 FILE = "turngap.toml"
 PYPROJECT = "pyproject.toml"

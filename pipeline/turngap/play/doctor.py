@@ -24,19 +24,19 @@ from turngap.backends import (
     install,
     specs,
 )
+from turngap.backends.weights import hub_cache, state_of
 from turngap.caller.endpoint import Endpoint
 from turngap.caller.opening import check_url, goes_through_proxy
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.errors import InputError, TurngapError, known_names
 from turngap.core.secrets import text_without_secrets
-from turngap.core.sizes import bytes_words
 from turngap.core.untrusted import is_loopback
+from turngap.core.wording import bytes_words
 from turngap.play.command import address_of, argv_of, shown_address
 from turngap.play.defaults import Defaults, read_defaults
 from turngap.scenario.library import library_dir, library_paths, load_scenarios
 from turngap.store.provenance import this_machine
-from turngap.weights import hub_cache, state_of
 
 # A packet's worth of time between wake-ups, as the sender's.
 _TICKS = 100

@@ -22,6 +22,7 @@ from turngap.agent.stack import (
     tool_callers,
 )
 from turngap.backends import AGENT, BackendSettings, BackendSpec, Kind, find, value_of
+from turngap.backends.weights import bring
 from turngap.caller.endpoint import PIPECAT, Endpoint
 from turngap.caller.starting import place_of
 from turngap.core.errors import AgentError, InputError, TurngapError, url_meant
@@ -34,7 +35,6 @@ from turngap.scenario.model import Scenario, UserTurn
 from turngap.store.documents import is_dir
 from turngap.store.provenance import git_commit
 from turngap.store.tables import steady_name
-from turngap.weights import bring
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pytest
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S, Clock
 from turngap.core.errors import InputError
-from turngap.core.lengths import minutes_words, seconds_left
+from turngap.core.wording import minutes_words, seconds_left
 
 if TYPE_CHECKING:
     from turngap.core.results import Turn

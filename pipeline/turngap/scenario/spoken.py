@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from turngap.backends import BackendChoice, BackendSettings, BackendSpec, specs
+from turngap.backends.weights import bring, state_of, user_cache
 from turngap.core.audio import (
     AUDIBLE_DBFS,
     LINE_FLOOR_DBFS,
@@ -25,12 +26,12 @@ from turngap.core.audio import (
 )
 from turngap.core.errors import InputError, TurngapError, known_names
 from turngap.core.untrusted import shown
+from turngap.core.wording import say_wait
 from turngap.scenario.label import speech_bounds
 from turngap.scenario.model import Pause, SpeechBounds
 from turngap.scenario.speech import PAUSE_MS
 from turngap.store.documents import write_atomically
 from turngap.store.sound import read_sound
-from turngap.weights import bring, state_of, tell, user_cache
 
 # As the shipped recordings have it: peaks that a voice activity detector hears reliably, and
 # silence in which it settles.
@@ -120,12 +121,12 @@ class Voice:
             raise AssertionError(f"{self._spec.name} was chosen, as it speaks")
         bring(self._spec.downloads(self._settings))
         if self._kept is None:
-            tell(f"{self.name} speaks what has no recording")
+            say_wait(f"{self.name} speaks what has no recording")
         pcm, rate = speak(self._settings, text)
         kept = _keep(file, pcm, rate)
         if kept != self._kept:
             self._kept = kept
-            tell(
+            say_wait(
                 f"it is kept in {file.parent}"
                 if kept
                 else f"it is not kept: {file.parent} cannot be written to"

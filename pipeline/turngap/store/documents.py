@@ -16,8 +16,8 @@ from pydantic_core import from_json
 from turngap.core.errors import InputError
 from turngap.core.secrets import texts_without_secrets
 from turngap.core.stored import Document
-from turngap.core.untrusted import harmless
-from turngap.store.files import check_values, open_regular, read_bytes, unreadable
+from turngap.core.untrusted import check_values, harmless
+from turngap.store.files import open_regular, read_bytes, unreadable
 
 DEFAULT_ROOT = Path("runs")
 

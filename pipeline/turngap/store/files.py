@@ -6,29 +6,17 @@ Whatever a file or a flag holds, it becomes a value or an `InputError`, in bound
 
 import codecs
 import errno
-import math
 import os
-import re
 import stat
-import tomllib
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from turngap.core.errors import InputError
-from turngap.core.untrusted import harmless
+from turngap.core.untrusted import MAX_TOML_BYTES, harmless, parse_toml
 
 # A scenario of a thousand turns has 300 kB. The slowest 1 MiB takes ruamel.yaml
 # some four seconds.
 MAX_TEXT_BYTES = 2**20
-# tomllib takes quadratic time for a dotted key; a stack has 2 kB, and keys of two parts.
-MAX_TOML_BYTES = 256 * 2**10
-MAX_KEY_PARTS = 32
-# Nothing that turngap reads nests deeper than twelve. Python recurses some three calls a level when
-# it writes such a value again, and stops at a thousand.
-MAX_DEPTH = 100
-
-_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
-_LONG_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:\.[ \t]*+{_PART}){{{MAX_KEY_PARTS}}}")
 
 
 def open_regular(file: Path, flags: int = os.O_RDONLY, *, below: Path | None = None) -> int:
@@ -152,45 +140,3 @@ def read_toml(file: Path, what: str) -> dict[str, Any]:
         return parse_toml(decoded(raw))
     except ValueError as e:
         raise InputError(f"{what}.not_toml", f"{harmless(str(file))}: not TOML: {e}") from e
-
-
-def parse_toml(text: str) -> dict[str, Any]:
-    """Read TOML.
-
-    Raises:
-        ValueError: it is no TOML, or nests deeper than `MAX_DEPTH`, or a number is not finite.
-    """
-    if len(text) > MAX_TOML_BYTES:
-        raise ValueError(f"longer than {MAX_TOML_BYTES} characters")
-    if found := _LONG_KEY.search(text):
-        line = text.count("\n", 0, found.start()) + 1
-        raise ValueError(f"a key of more than {MAX_KEY_PARTS} parts (at line {line})")
-    try:
-        values = tomllib.loads(text)
-    except RecursionError as e:
-        raise ValueError(f"nested deeper than {MAX_DEPTH}") from e
-    check_values(values)
-    return values
-
-
-def check_values(value: Any) -> None:
-    """Refuse what nests deeper than `MAX_DEPTH`, and numbers that are infinite, none or too long.
-
-    Raises:
-        ValueError: there is such a value.
-    """
-    level, depth = [value], 0
-    while level:
-        if depth > MAX_DEPTH:
-            raise ValueError(f"nested deeper than {MAX_DEPTH}")
-        inner: list[Any] = []
-        for one in level:
-            if isinstance(one, dict):
-                inner.extend(cast("dict[str, Any]", one).values())
-            elif isinstance(one, list):
-                inner.extend(cast("list[Any]", one))
-            elif isinstance(one, float) and not math.isfinite(one):
-                raise ValueError(f"{one} is not a finite number")
-            elif isinstance(one, int) and not -(2**63) <= one < 2**63:
-                raise ValueError("a whole number of more than 64 bits")
-        level, depth = inner, depth + 1

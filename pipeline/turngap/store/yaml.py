@@ -12,8 +12,7 @@ from ruamel.yaml.events import AliasEvent, Event
 from ruamel.yaml.nodes import Node, ScalarNode
 
 from turngap.core.errors import InputError
-from turngap.core.untrusted import harmless, shown
-from turngap.store.files import MAX_DEPTH
+from turngap.core.untrusted import MAX_DEPTH, harmless, shown
 
 # Keys, values, lists and mappings, with an alias counted as all that it stands for. A turn of a
 # scenario has about thirty.

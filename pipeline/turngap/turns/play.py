@@ -9,8 +9,8 @@ from typing import Self, get_args
 from turngap.backends import Kind
 from turngap.core import __version__
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.sizes import several
 from turngap.core.summary import counted_turns
+from turngap.core.wording import several
 from turngap.play.options import Asked
 from turngap.play.plan import SILENT, PlayPlan, Progress, played_as
 from turngap.play.rounds import play_in_turns

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from turngap.backends import BackendSettings, BackendSpec, Weights
+from turngap.backends.weights import at_home
 from turngap.core.errors import AgentError, InputError
-from turngap.weights import at_home
 from turngap_services.loading import ON_A_CARD, Compute, Device, lazily, needs
 from turngap_services.weights import pinned, pinned_names, unpinned
 

@@ -26,10 +26,10 @@ from pipecat.services.stt_service import STTService
 from pipecat.utils.time import time_now_iso8601
 
 from turngap.backends import COUNTS
+from turngap.backends.weights import at_home
 from turngap.core.audio import FULL_SCALE, Pcm
 from turngap.core.clock import Clock, ns_to_ms
 from turngap.core.errors import AgentError, InputError
-from turngap.weights import at_home
 from turngap_services.loading import Loaded, engine_trouble, first_line, place, require_files
 from turngap_services.sound import RATE, require_rate
 from turngap_services.stt import CONVERT, WhisperSettings, weights_of

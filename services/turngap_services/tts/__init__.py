@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from turngap.backends import BackendSettings, BackendSpec, Weights
+from turngap.backends.weights import at_home
 from turngap.core.errors import InputError
-from turngap.weights import at_home
 from turngap_services.loading import lazily, needs
 from turngap_services.weights import pinned, unpinned
 

@@ -10,41 +10,21 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+from turngap.backends import WeightFile, Weights
 from turngap.core.errors import AgentError
-from turngap.core.sizes import bytes_words
-
-if TYPE_CHECKING:  # the command line imports this before it knows whether it needs an engine
-    from turngap.backends import WeightFile, Weights
+from turngap.core.wording import bytes_words, say_wait
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # As Debian calls the home of those who have none: nothing is there, and nothing can be made there.
 _NO_HOME = Path("/nonexistent")
-
-_say: Callable[[str], None] | None = None
-
-
-def told_by(say: Callable[[str], None]) -> None:
-    """Have this process say by `say` why people wait, in place of the log."""
-    global _say  # noqa: PLW0603 - one process has one terminal
-    _say = say
-
-
-def tell(line: str) -> None:
-    """Say in a line why people wait."""
-    if _say is not None:
-        _say(line)
-        return
-    from loguru import logger
-
-    logger.info(line)
 
 
 def at_home(path: Path | str) -> Path:
@@ -84,24 +64,22 @@ class State:
         damaged: files that are there but are not what they should be.
     """
 
-    weights: "Weights"
+    weights: Weights
     folder: Path | None
-    files: "tuple[WeightFile, ...]" = ()
-    missing: "tuple[WeightFile, ...]" = ()
-    damaged: "tuple[WeightFile, ...]" = ()
+    files: tuple[WeightFile, ...] = ()
+    missing: tuple[WeightFile, ...] = ()
+    damaged: tuple[WeightFile, ...] = ()
 
     @property
     def complete(self) -> bool:
         return self.folder is not None and not self.missing and not self.damaged
 
 
-def state_of(weights: "Weights") -> State:
+def state_of(weights: Weights) -> State:
     """Look at the disk. A file's digest is calculated once, and remembered with its size and time.
 
     So a file that was copied here without its time is read once more.
     """
-    from turngap.backends import WeightFile
-
     record = _Record(weights)
     commit = weights.revision if is_commit(weights.revision) else record.commit
     files = weights.files or tuple(WeightFile(path) for path in record.files)
@@ -114,12 +92,12 @@ def state_of(weights: "Weights") -> State:
     return State(weights, folder, files, missing, damaged)
 
 
-def folder_of(weights: "Weights") -> Path:
+def folder_of(weights: Weights) -> Path:
     """Return the folder that holds the weights' files, fetched if necessary; as `bring`."""
     return bring([weights])[0]
 
 
-def bring(wanted: "Iterable[Weights]") -> list[Path]:
+def bring(wanted: Iterable[Weights]) -> list[Path]:
     """Return the folder of each, after fetching what is missing.
 
     Raises:
@@ -144,7 +122,7 @@ def bring(wanted: "Iterable[Weights]") -> list[Path]:
 class _Record:
     """A record next to the files in the cache of what was checked: sizes, times and digests."""
 
-    def __init__(self, weights: "Weights") -> None:
+    def __init__(self, weights: Weights) -> None:
         # Of a repository's branch, others may have asked for other files, when it was elsewhere.
         asked = hashlib.sha256(" ".join(weights.patterns).encode()).hexdigest()[:8]
         name = f"{weights.revision.replace('/', '--')}{f'-{asked}' if weights.patterns else ''}"
@@ -156,7 +134,7 @@ class _Record:
             files = {path: dict(entry) for path, entry in values["files"].items()}
             self.commit, self.files = values["commit"], files
 
-    def vouches_for(self, file: "WeightFile", at: Path) -> bool:
+    def vouches_for(self, file: WeightFile, at: Path) -> bool:
         """Return whether the file is intact; reads it where that is not remembered."""
         status = at.stat()
         known = self.files.get(file.path, {})
@@ -184,7 +162,7 @@ class _Record:
             new.replace(self._path)
 
 
-def _of_repository(weights: "Weights") -> Path:
+def _of_repository(weights: Weights) -> Path:
     return hub_cache() / f"models--{weights.repository.replace('/', '--')}"
 
 
@@ -201,11 +179,11 @@ def _fetch(states: Sequence[State]) -> None:
     try:
         cache.mkdir(parents=True, exist_ok=True)
         free = bytes_words(shutil.disk_usage(cache).free)
-        tell(f"fetching from {urlsplit(constants.ENDPOINT).netloc} to {cache} ({free} free):")
+        say_wait(f"fetching from {urlsplit(constants.ENDPOINT).netloc} to {cache} ({free} free):")
         for state in states:
-            tell(f"  {_words(state)}")
+            say_wait(f"  {_words(state)}")
         for pins in sorted({state.weights.pins for state in states if state.weights.pins}):
-            tell(f"  pins from {pins}, in place of turngap's own")
+            say_wait(f"  pins from {pins}, in place of turngap's own")
         if not sys.stderr.isatty():
             disable_progress_bars()
         for state in states:
@@ -214,7 +192,7 @@ def _fetch(states: Sequence[State]) -> None:
         message = f"{cache} cannot be written to: {e.strerror or e}"
         remedy = "set HF_HUB_CACHE to a folder that you may write to, on a disk with room"
         raise AgentError("weights.cache", message, hint=remedy) from e
-    tell("fetched; it is used without a network from now on")
+    say_wait("fetched; it is used without a network from now on")
 
 
 def _words(state: State) -> str:
@@ -261,7 +239,7 @@ def _fetch_one(state: State) -> None:
         raise AgentError("weights.hub", message, hint="check the name")
 
 
-def _download(weights: "Weights", paths: list[str], *, anew: bool) -> Path:
+def _download(weights: Weights, paths: list[str], *, anew: bool) -> Path:
     """Fetch files by the hub's client, and return their folder; its errors become ours.
 
     Its texts may hold signed addresses: none is repeated.

@@ -40,7 +40,6 @@ from pages import write
 from turngap.backends import BackendChoice
 from turngap.compare.figures import first_answer
 from turngap.compare.play import ComparePlan, compare
-from turngap.compare.record import COMPARISON_FILE, ComparisonRecord
 from turngap.compare.report import read_comparison, write_reports
 from turngap.core.budget import LLM_WINDOW_MS, STARVED_MS
 from turngap.core.errors import InputError
@@ -50,6 +49,7 @@ from turngap.play.plan import Progress
 from turngap.play.target import AgentChoice
 from turngap.report.words import recorded_words
 from turngap.scenario.library import library_dir, load_scenarios, scenario_paths
+from turngap.store.comparisons import COMPARISON_FILE, ComparisonRecord
 from turngap.store.runs import read_run
 from turngap_services.llm.vllm import VllmSettings
 from turngap_services.llm.vllm.service import Server

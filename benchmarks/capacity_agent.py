@@ -21,10 +21,10 @@ from turngap.load.calls import Answered, MissedCallError, Played, play_step
 from turngap.load.confirm import Evidence
 from turngap.load.figures import at_once, cut_short, evidence_of, evidence_so_far, figures_of
 from turngap.load.play import until_decided
-from turngap.load.record import StepFigures
 from turngap.load.schedule import SETUP_S, Call, Shape, Step, held_for, turn_s
 from turngap.load.search import TARGET, Pace, Probe, Search
 from turngap.play.options import LOAD_MINUTES
+from turngap.store.loads import StepFigures
 from turngap.testing.virtual import LoopClock, in_virtual_time
 
 HIGHEST = 32

@@ -13,8 +13,8 @@ import numpy as np
 from made_pairs import QUIET, ROUGH, SHARED, Injected, Noise, simulated_pairs
 from scipy.stats import binomtest
 
-from turngap.check.record import MetricVerdict
 from turngap.check.verdict import Judgement, judge
+from turngap.store.checks import MetricVerdict
 
 MACHINES = {"quiet": QUIET, "rough": ROUGH}
 STAGE = "llm_first_token"

@@ -35,7 +35,7 @@ from turngap.core.stats import (
     proportion,
     proportion_of,
 )
-from turngap.turns.figures import Reading as CurveReading
+from turngap.store.comparisons import Reading as CurveReading
 from turngap.turns.figures import silence_curve
 
 Floats = NDArray[np.float64]

@@ -22,9 +22,9 @@ from turngap.play.options import checked
 
 if TYPE_CHECKING:
     from turngap.check.play import Checked
-    from turngap.compare.record import ComparisonRecord
     from turngap.load.keeping import Now
     from turngap.load.play import Loaded
+    from turngap.store.comparisons import ComparisonRecord
     from turngap.store.runs import Run
 
 Names = str | Path | Sequence[str | Path]

@@ -79,7 +79,7 @@ def test_importing_it_loads_nothing_else() -> None:
 
 def test_a_folder_of_the_package_does_not_take_a_functions_place() -> None:
     program = """
-import turngap.check.plan, turngap.compare.record
+import turngap.check.plan, turngap.compare.play
 from turngap.check import words
 from turngap import check, compare
 import turngap

@@ -9,11 +9,11 @@ import pytest
 from made_records import make_record, make_turn
 
 from turngap.check.baseline import load, matched, more_pairs, save, why_not_comparable
-from turngap.check.record import BaselineRecord
 from turngap.check.verdict import judge
 from turngap.core.errors import InputError
 from turngap.core.results import PacingRecord
 from turngap.core.run_record import METRICS_VERSION
+from turngap.store.checks import BaselineRecord
 
 RUN = make_record()
 TURNS = [make_turn(turn=turn, repeat=repeat) for repeat in (1, 2) for turn in (1, 2, 3)]

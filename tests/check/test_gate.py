@@ -10,7 +10,6 @@ from virtual_agents import VirtualAgents
 from turngap.check.baseline import pairs_of, readings
 from turngap.check.plan import CheckPlan
 from turngap.check.play import check
-from turngap.check.record import CheckRecord
 from turngap.check.verdict import judge
 from turngap.core.budget import MAX_STARVED_MS
 from turngap.core.paired import Reading
@@ -18,6 +17,7 @@ from turngap.core.results import TurnKey
 from turngap.play.target import AgentChoice, resolve
 from turngap.play.virtual import play_virtually
 from turngap.scenario.library import load_scenarios, scenario_paths
+from turngap.store.checks import CheckRecord
 from turngap.testing import in_virtual_time
 from turngap.testing.agent import Reply, Script
 

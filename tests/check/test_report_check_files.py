@@ -24,11 +24,11 @@ from made_checks import (
 from made_records import make_run, make_turn, scaled
 
 from turngap.check.files import check_text, junit, read_check, write_reports
-from turngap.check.record import CHECK_FILE, CheckRecord
 from turngap.check.report import check_report
 from turngap.core.errors import InputError
 from turngap.report import markdown as writer
 from turngap.report.markdown import escaped
+from turngap.store.checks import CHECK_FILE, CheckRecord
 from turngap.store.documents import find_folder, write_document
 
 

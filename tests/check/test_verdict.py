@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from made_pairs import QUIET, Injected, simulated_pairs
 from scipy.stats import binom, wilcoxon
 
-from turngap.check.record import MetricVerdict
 from turngap.check.verdict import Judgement, judge
 from turngap.core.budget import Outcome
 from turngap.core.paired import (
@@ -23,6 +22,7 @@ from turngap.core.paired import (
     tail,
     typical,
 )
+from turngap.store.checks import MetricVerdict
 
 
 def answered(gap_ms: float, **stages: float) -> Reading:

@@ -10,8 +10,8 @@ import pytest
 from made_pairs import QUIET, ROUGH, Injected, Noise, simulated_pairs
 from scipy.stats import binom
 
-from turngap.check.record import MetricVerdict
 from turngap.check.verdict import Judgement, judge
+from turngap.store.checks import MetricVerdict
 
 STAGE = "tts_request"
 

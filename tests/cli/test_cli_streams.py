@@ -16,10 +16,10 @@ from made_records import make_turn
 
 from turngap.caller.endpoint import Endpoint
 from turngap.cli.shared import take_any_encoding
-from turngap.compare.record import COMPARISON_FILE
 from turngap.compare.report import read_comparison
 from turngap.play.target import Target
 from turngap.report.looks import STAGES, UNKNOWN_STAGE
+from turngap.store.comparisons import COMPARISON_FILE
 from turngap.store.documents import find_folder
 
 Capsys = pytest.CaptureFixture[str]

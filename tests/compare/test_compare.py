@@ -17,7 +17,6 @@ from turngap.backends import BackendChoice
 from turngap.compare.charts import HEIGHT_PX, speed, tasks
 from turngap.compare.figures import Side
 from turngap.compare.play import ComparePlan, compare, parse_price
-from turngap.compare.record import COMPARISON_FILE, ComparisonRecord, CrossingRecord
 from turngap.compare.report import (
     comparison_block,
     comparison_json,
@@ -34,6 +33,7 @@ from turngap.report import markdown as markdown_writer
 from turngap.report import page as page_writer
 from turngap.report.charts import BOX
 from turngap.scenario.library import load_scenarios, scenario_paths
+from turngap.store.comparisons import COMPARISON_FILE, ComparisonRecord, CrossingRecord
 from turngap.store.documents import find_folder
 
 SCRIPT = "<script>alert(1)</script>"

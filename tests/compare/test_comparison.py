@@ -21,8 +21,8 @@ from turngap.compare.figures import (
     turn_ms,
     turn_usd,
 )
-from turngap.compare.record import BackendRecord, ChainRecord
 from turngap.core.results import AnswerRecord, PacingRecord, Turn
+from turngap.store.comparisons import BackendRecord, ChainRecord
 
 PRICE = (1.0, 10.0)
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from made_records import make_comparison, make_turn
 
 from turngap.compare.figures import Side, crossings, pairs_of
-from turngap.compare.record import COMPARISON_FILE, INCONCLUSIVE, PairRecord
 from turngap.compare.side_by_side import told_apart
 from turngap.compare.words import answer, pair
 from turngap.core.budget import STARVED_MS
 from turngap.core.results import AnswerRecord, PacingRecord, Turn
+from turngap.store.comparisons import COMPARISON_FILE, INCONCLUSIVE, PairRecord
 
 RIGHT = AnswerRecord(verdict="right")
 N = 48

@@ -8,11 +8,11 @@ from made_records import make_comparison, make_turn
 from rich.console import Console
 
 from turngap.compare.figures import Side
-from turngap.compare.record import ComparisonRecord
 from turngap.compare.report import comparison_block, comparison_report
 from turngap.compare.words import answer
 from turngap.core.results import AnswerRecord, Turn
 from turngap.report import page as pages
+from turngap.store.comparisons import ComparisonRecord
 
 UNNAMED = "race,fast=small,full=sim:full"
 

@@ -13,8 +13,8 @@ from html_page import Page
 from made_records import make_record, make_turn
 
 from turngap.core.errors import ExitCode, InputError
-from turngap.fleet.record import SIMULATION_FILE, AgentCpu, SimulationRecord
 from turngap.fleet.report import read_simulation, render, simulation_block
+from turngap.store.loads import SIMULATION_FILE, AgentCpu, SimulationRecord
 from turngap.store.writer import RunWriter
 
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from turngap.core.errors import InputError
 from turngap.core.stats import Proportion
 from turngap.fleet.fleet import Fleet, Load, Outcome, Pool, Routing, idle_turn_ms, simulate
-from turngap.fleet.record import AgentCpu, Capacity, LoadFigures
 from turngap.fleet.run import carried, figures, find_capacity, hit_rate
 from turngap.fleet.workload import TurnSample, Workload
 from turngap.inference.engine import Policy
 from turngap.inference.server import H100, Server, find_model
+from turngap.store.loads import AgentCpu, Capacity, LoadFigures
 
 SAMPLES = tuple(TurnSample(250 + 9 * n, 40, 900 + 70 * n, 1500, 10, 14 + n, 5) for n in range(12))
 WORK = Workload(SAMPLES, system_tokens=300, turns=6, think_ms=300, think_sigma=0.6)

@@ -15,7 +15,7 @@ from gate.report import tell
 from made_checks import make_side, make_turns, store
 
 from turngap.check.files import write_reports
-from turngap.check.record import CHECK_FILE, CheckRecord
+from turngap.store.checks import CHECK_FILE, CheckRecord
 from turngap.store.documents import write_document
 
 # Says what it was asked, starts both versions as turngap does, and leaves a check behind.

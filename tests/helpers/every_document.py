@@ -10,17 +10,15 @@ from made_records import make_comparison, make_record, make_turn
 
 import turngap.cli
 from turngap.check import baseline
-from turngap.check.record import CHECK_FILE, SideRecord
 from turngap.compare.figures import Side
-from turngap.compare.record import COMPARISON_FILE
 from turngap.core.results import PauseRecord, Turn
+from turngap.store.checks import CHECK_FILE, SideRecord
+from turngap.store.comparisons import COMPARISON_FILE, TURNS_FILE, TurnsRecord
 from turngap.store.documents import encode, write_document
 from turngap.store.provenance import this_machine
 from turngap.turns.figures import (
     GAP_MS,
     SHARE,
-    TURNS_FILE,
-    TurnsRecord,
     measured_curve,
     point_figures,
     silence_curve,

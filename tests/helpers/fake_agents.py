@@ -14,11 +14,11 @@ from made_records import MARKS_MS, make_turn
 from turngap.caller.endpoint import PIPECAT, Endpoint
 from turngap.check.plan import CheckPlan
 from turngap.check.play import Checked, check
-from turngap.check.record import CheckRecord
 from turngap.core.errors import AgentError
 from turngap.core.results import PacingRecord, Turn
 from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target, resolve
+from turngap.store.checks import CheckRecord
 
 OLD, NEW = "ws://127.0.0.1:9/old", "ws://127.0.0.1:9/new"
 ENOUGH = 18  # rounds of 2 conversations, which a pass takes 36 of, and of 6 pairs

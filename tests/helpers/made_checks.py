@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from made_records import MARKS_MS, make_record, make_turn
 
-from turngap.check.record import (
+from turngap.core.results import AudioRecord, Turn
+from turngap.store.checks import (
     NOTHING_COMPARED,
     BaselineUse,
     BudgetRecord,
@@ -19,7 +20,6 @@ from turngap.check.record import (
     SideRecord,
     StageShift,
 )
-from turngap.core.results import AudioRecord, Turn
 from turngap.store.runs import Run, read_run
 from turngap.store.writer import RunWriter
 

@@ -8,9 +8,9 @@ from typing import Any
 from made_records import make_record, make_turn, scaled
 
 from turngap.core.stats import Percentile, percentile, proportion
-from turngap.load.record import LOAD_FILE, Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.store.documents import encode, write_document
 from turngap.store.folders import TURNS_FILE
+from turngap.store.loads import LOAD_FILE, Certificate, LoadRecord, LoadTurn, StepFigures
 
 BUDGET_MS = 800.0
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from turngap.compare.figures import Side, backend_figures, chain_of, crossings, pairs_of
-from turngap.compare.record import ComparisonRecord
 from turngap.core.budget import DEFAULT_BUDGET_MS, TurnEnd, outcome_of
 from turngap.core.clock import ms_to_ns
 from turngap.core.results import (
@@ -20,6 +19,7 @@ from turngap.core.results import (
 )
 from turngap.core.run_record import RunRecord
 from turngap.core.stages import AGENT_MARKS, Stage, stages_of
+from turngap.store.comparisons import ComparisonRecord
 from turngap.store.provenance import this_machine
 from turngap.store.runs import Run
 

@@ -25,8 +25,8 @@ from turngap.load.calls import (
 )
 from turngap.load.figures import figures_of
 from turngap.load.plan import shape_of
-from turngap.load.record import LoadTurn
 from turngap.load.schedule import LAST_REPLY_S, SETUP_S, Call, Shape, Step, Window, held, shares
+from turngap.store.loads import LoadTurn
 from turngap.testing.agent import Reply, Script
 from turngap.testing.memory import End, line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time

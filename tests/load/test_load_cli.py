@@ -16,7 +16,7 @@ from turngap.load import play
 from turngap.load.keeping import LoadProgress
 from turngap.load.plan import LoadPlan
 from turngap.load.play import Loaded
-from turngap.load.record import Certificate, LoadRecord
+from turngap.store.loads import Certificate, LoadRecord
 
 Capsys = pytest.CaptureFixture[str]
 NOBODY = "ws://127.0.0.1:9/ws"

@@ -23,8 +23,8 @@ from turngap.load.figures import (
     figures_of,
     why_void,
 )
-from turngap.load.record import LoadTurn, StepFigures
 from turngap.load.schedule import Shape, Step, Window, held
+from turngap.store.loads import LoadTurn, StepFigures
 
 WINDOW = Window(10.0, 60.0, 5.0)
 SHAPE = Shape("made", (2.0, 8.0), 12.0)

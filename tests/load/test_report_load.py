@@ -18,9 +18,9 @@ from turngap.core.stats import Percentile
 from turngap.load import words
 from turngap.load.export import STEPS_CSV, TURNS_CSV, load_json, write_reports
 from turngap.load.figures import best_steps, knee
-from turngap.load.record import LoadRecord
 from turngap.load.report import charts, load_block, load_report, load_svg
 from turngap.report import page
+from turngap.store.loads import LoadRecord
 
 CASES = hard_cases()
 EVIL = "\x1b[2J</script>\u202e\n::error::no"

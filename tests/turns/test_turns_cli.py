@@ -8,8 +8,8 @@ import soundfile
 from commandline import Finished, turngap_here
 from virtual_agents import VirtualAgents
 
+from turngap.store.comparisons import TurnsRecord
 from turngap.testing.agent import Reply, Script
-from turngap.turns.figures import TurnsRecord
 
 Capsys = pytest.CaptureFixture[str]
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from made_records import make_turn
 
 from turngap.core.results import PauseRecord, Turn
+from turngap.store.comparisons import CurveRecord
 from turngap.turns.figures import (
-    CurveRecord,
     measured_curve,
     outlasted_ms,
     point_figures,

@@ -8,7 +8,6 @@ from typing import Any
 
 from turngap.caller.endpoint import PIPECAT
 from turngap.caller.stream import RATE
-from turngap.check.record import BaselineRecord, BaselineTurn
 from turngap.core import starvation
 from turngap.core.budget import REPLIED, STARVED_MS, outcome_of
 from turngap.core.errors import InputError
@@ -17,6 +16,7 @@ from turngap.core.results import MachineRecord, Turn, TurnKey
 from turngap.core.run_record import METRICS_VERSION, TOLD_BY_THE_LINE, RunRecord
 from turngap.core.summary import summarise
 from turngap.core.untrusted import printable
+from turngap.store.checks import BaselineRecord, BaselineTurn
 from turngap.store.documents import encode, read_document, write_atomically, writing
 from turngap.store.folders import utc_now
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from turngap.check import words as check_words
-from turngap.check.record import BudgetRecord, MetricVerdict
 from turngap.core.results import Turn
 from turngap.core.stats import percentile
 from turngap.report import looks, words
 from turngap.report.charts import Bar, Chart, Mark, Rule, round_step
 from turngap.report.sections import Range
+from turngap.store.checks import BudgetRecord, MetricVerdict
 
 # Of these, at most so many are shown; the runs beside the check hold the rest.
 MOST_SHOWN = 8

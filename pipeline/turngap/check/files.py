@@ -8,13 +8,13 @@ from typing import Any
 from rich.console import Console
 
 from turngap.check import words as check_words
-from turngap.check.record import CHECK_FILE, CheckRecord, CheckVerdict, MetricVerdict, SideRecord
 from turngap.check.report import check_block, check_report
 from turngap.core.errors import InputError
 from turngap.report import page
 from turngap.report import words as report_words
 from turngap.report.junit import Case, document, times
 from turngap.report.markdown import markdown
+from turngap.store.checks import CHECK_FILE, CheckRecord, CheckVerdict, MetricVerdict, SideRecord
 from turngap.store.documents import read_document
 from turngap.store.runs import Run, read_run_beside
 

@@ -13,19 +13,6 @@ from turngap.caller.endpoint import Endpoint
 from turngap.check import baseline as baselines
 from turngap.check.baseline import lines_differ
 from turngap.check.plan import CheckPlan, refuse
-from turngap.check.record import (
-    CHECK_FILE,
-    NOTHING_COMPARED,
-    BaselineRecord,
-    BaselineUse,
-    BudgetRecord,
-    CheckRecord,
-    CheckVerdict,
-    GapRecord,
-    NoiseRecord,
-    SaveRecord,
-    SideRecord,
-)
 from turngap.check.verdict import Judgement, judge
 from turngap.clocks import MonotonicClock, undisturbed
 from turngap.core.clock import NS_PER_S
@@ -41,6 +28,19 @@ from turngap.play.plan import SILENT, Progress
 from turngap.play.rounds import calibrate_each, identified
 from turngap.play.run import RunInProgress, all_kept
 from turngap.scenario.library import content_hashes
+from turngap.store.checks import (
+    CHECK_FILE,
+    NOTHING_COMPARED,
+    BaselineRecord,
+    BaselineUse,
+    BudgetRecord,
+    CheckRecord,
+    CheckVerdict,
+    GapRecord,
+    NoiseRecord,
+    SaveRecord,
+    SideRecord,
+)
 from turngap.store.documents import write_document
 from turngap.store.folders import new_folder, utc_now
 from turngap.store.provenance import this_machine

@@ -6,7 +6,6 @@ from pathlib import Path
 from rich.text import Text
 
 from turngap.check import charts, words
-from turngap.check.record import CheckRecord, CheckVerdict
 from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES, STARVED_MS
 from turngap.core.summary import counted_turns
 from turngap.core.tokens import token_figures
@@ -38,6 +37,7 @@ from turngap.report.sections import (
     Table,
     lines,
 )
+from turngap.store.checks import CheckRecord, CheckVerdict
 from turngap.store.runs import Run
 
 # Shifts below this fill no bar to its end: on a quiet machine all of them are noise.

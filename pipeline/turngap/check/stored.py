@@ -9,13 +9,13 @@ from turngap.check import baseline as baselines
 from turngap.check import words
 from turngap.check.baseline import lines_differ
 from turngap.check.play import judged, noise_of, side_of, too_starved, verdict_of
-from turngap.check.record import CheckRecord
 from turngap.check.report import check_report
 from turngap.check.verdict import Judgement, judge
 from turngap.core.paired import Limits, Pair
 from turngap.core.results import Turn
 from turngap.report import words as report_words
 from turngap.report.sections import Column, Line, Report, Section, Table
+from turngap.store.checks import CheckRecord
 from turngap.store.folders import started_at, status_of, utc_now
 from turngap.store.runs import Run
 

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from turngap.check.record import CUT_INS, HIT_RATE, MetricVerdict, StageShift, Verdict
 from turngap.core.budget import SILENT
 from turngap.core.clusters import CALLS_DOUBT, Clusters, least_n
 from turngap.core.distributions import beta_quantile, beta_share, normal_quantile
@@ -34,6 +33,7 @@ from turngap.core.paired import (
 )
 from turngap.core.starvation import Starvation, starvation_of
 from turngap.core.stats import MISSED, bounding_ranks, n_needed, n_without_a_miss, net_share
+from turngap.store.checks import CUT_INS, HIT_RATE, MetricVerdict, StageShift, Verdict
 
 # Over all stages together. More than the verdict itself is allowed, since it only explains one.
 STAGE_ALPHA = 0.05

@@ -9,7 +9,11 @@ import math
 from dataclasses import dataclass, replace
 
 from turngap.check.baseline import lines_differ
-from turngap.check.record import (
+from turngap.core.stats import n_without_a_miss, proportion
+from turngap.core.wording import several
+from turngap.report import looks, words
+from turngap.report.looks import Style
+from turngap.store.checks import (
     CUT_INS,
     HIT_RATE,
     BaselineUse,
@@ -20,10 +24,6 @@ from turngap.check.record import (
     SideRecord,
     StageShift,
 )
-from turngap.core.stats import n_without_a_miss, proportion
-from turngap.core.wording import several
-from turngap.report import looks, words
-from turngap.report.looks import Style
 
 _TYPICAL = "gap p50"
 # What a metric is of, before how it changed.

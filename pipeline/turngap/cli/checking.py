@@ -15,9 +15,9 @@ from turngap.play.options import Asked
 
 if TYPE_CHECKING:
     from turngap.backends import ConfiguredBackend
-    from turngap.check.record import CheckRecord
-    from turngap.compare.record import ComparisonRecord
     from turngap.scenario.model import Scenario
+    from turngap.store.checks import CheckRecord
+    from turngap.store.comparisons import ComparisonRecord
     from turngap.store.runs import Run
 
 EXIT_CODES = {
@@ -122,8 +122,8 @@ def judge(_: typer.Context, asked: Asked) -> None:
 
     Exit: 0 judged, 2 bad input, 4 the STT or the LLM failed.
     """
-    from turngap.compare.record import COMPARISON_FILE
     from turngap.judge.play import PROMPT, expectations, judge_backend, recogniser_backend
+    from turngap.store.comparisons import COMPARISON_FILE
     from turngap.store.documents import find_folder
     from turngap.store.folders import find_run
     from turngap.store.runs import read_run

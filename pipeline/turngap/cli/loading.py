@@ -16,11 +16,10 @@ from turngap.core.wording import minutes_words, several
 from turngap.play.options import Asked
 
 if TYPE_CHECKING:
-    from turngap.fleet.record import SimulationRecord
     from turngap.load.keeping import Now
     from turngap.load.plan import LoadPlan
     from turngap.load.play import Loaded
-    from turngap.load.record import LoadRecord
+    from turngap.store.loads import LoadRecord, SimulationRecord
 
 
 # What `--min-sessions` exits with, and what that means.

@@ -14,13 +14,11 @@ from turngap.play.options import Asked
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from turngap.check.record import CheckRecord
-    from turngap.compare.record import ComparisonRecord
-    from turngap.fleet.record import SimulationRecord
-    from turngap.load.record import LoadRecord
+    from turngap.store.checks import CheckRecord
+    from turngap.store.comparisons import ComparisonRecord, TurnsRecord
+    from turngap.store.loads import LoadRecord, SimulationRecord
     from turngap.store.runs import Run
     from turngap.store.tables import Table
-    from turngap.turns.figures import TurnsRecord
 
 
 @dataclass(frozen=True, slots=True)

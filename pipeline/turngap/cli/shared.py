@@ -324,7 +324,7 @@ class Display:
 
 def _kept(folders: list[Path]) -> str:
     """Say what an interruption leaves: a whole comparison, or runs one by one."""
-    from turngap.compare.record import COMPARISON_FILE
+    from turngap.store.comparisons import COMPARISON_FILE
     from turngap.store.folders import run_folders, turns_in
 
     found = [run for folder in folders for run in (folder, *run_folders(folder))]

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 from turngap.compare import words
 from turngap.compare.figures import chain_figures
-from turngap.compare.record import BackendRecord, ComparisonRecord
 from turngap.compare.side_by_side import LONGEST, expected_ms, expected_usd
 from turngap.report.charts import (
     DASHES,
@@ -23,6 +22,7 @@ from turngap.report.charts import (
     spread,
 )
 from turngap.report.words import ms
+from turngap.store.comparisons import BackendRecord, ComparisonRecord
 
 HEIGHT_PX = 240
 SMALLEST_PX, LARGEST_PX = 5.0, 16.0

@@ -8,14 +8,6 @@ from itertools import combinations
 from statistics import fmean
 from typing import Any, Literal
 
-from turngap.compare.record import (
-    INCONCLUSIVE,
-    BackendRecord,
-    ChainRecord,
-    CrossingRecord,
-    PairRecord,
-    PriceRecord,
-)
 from turngap.compare.side_by_side import (
     CUT_IN,
     DUE,
@@ -45,6 +37,14 @@ from turngap.core.results import Turn
 from turngap.core.stats import Percentile, percentile_of
 from turngap.core.summary import counted_turns, due_ms, due_percentile, summarise
 from turngap.core.tokens import CACHE_READ, CACHE_READ_NET, CACHE_WRITTEN
+from turngap.store.comparisons import (
+    INCONCLUSIVE,
+    BackendRecord,
+    ChainRecord,
+    CrossingRecord,
+    PairRecord,
+    PriceRecord,
+)
 
 # Lengths of a task that are shown.
 LENGTHS = (1, 2, 3, 5, 10, 20)

@@ -16,7 +16,6 @@ from turngap.compare.figures import (
     crossings,
     pairs_of,
 )
-from turngap.compare.record import COMPARISON_FILE, BackendRecord, ComparisonRecord
 from turngap.core import __version__
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.errors import InputError, TurngapError
@@ -27,6 +26,7 @@ from turngap.play.rounds import play_in_turns
 from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import chosen
+from turngap.store.comparisons import COMPARISON_FILE, BackendRecord, ComparisonRecord
 from turngap.store.documents import write_document
 from turngap.store.folders import INTERRUPTED, new_folder, utc_now
 from turngap.store.provenance import git_commit, this_machine

@@ -6,7 +6,6 @@ from typing import Any
 from rich.text import Text
 
 from turngap.compare import charts, words
-from turngap.compare.record import COMPARISON_FILE, INCONCLUSIVE, ComparisonRecord
 from turngap.core.budget import STARVED_MS
 from turngap.report import page, terminal
 from turngap.report import words as report_words
@@ -22,6 +21,7 @@ from turngap.report.sections import (
     Table,
     lines,
 )
+from turngap.store.comparisons import COMPARISON_FILE, INCONCLUSIVE, ComparisonRecord
 from turngap.store.documents import read_document
 from turngap.store.runs import Run, read_run_beside
 

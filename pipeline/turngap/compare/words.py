@@ -2,14 +2,6 @@
 
 from decimal import Decimal
 
-from turngap.compare.record import (
-    INCONCLUSIVE,
-    BackendRecord,
-    ChainRecord,
-    ComparisonRecord,
-    CrossingRecord,
-    PairRecord,
-)
 from turngap.compare.side_by_side import told_apart
 from turngap.core.budget import REPLIED
 from turngap.core.clusters import NO_INTERVAL
@@ -19,6 +11,14 @@ from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Verdicts
 from turngap.core.untrusted import printable
 from turngap.report import words
+from turngap.store.comparisons import (
+    INCONCLUSIVE,
+    BackendRecord,
+    ChainRecord,
+    ComparisonRecord,
+    CrossingRecord,
+    PairRecord,
+)
 
 HEAD = (
     "backend", "turns", "gap p50", "p95", "cut-ins", "hit rate", "right answers",

@@ -14,7 +14,6 @@ from turngap.core.errors import InputError, known_names
 from turngap.core.problems import UNKNOWN_KEY, problems, reason
 from turngap.fleet import THINK_MS, THINK_SIGMA
 from turngap.fleet.fleet import Fleet, Pool, Routing
-from turngap.fleet.record import AgentCpu
 from turngap.inference.engine import Policy, PolicyName
 from turngap.inference.server import (
     Accelerator,
@@ -26,6 +25,7 @@ from turngap.inference.server import (
     find_model,
 )
 from turngap.store.files import read_text, read_toml
+from turngap.store.loads import AgentCpu
 from turngap.store.yaml import load_yaml
 
 # vLLM's defaults: max_num_seqs 256; and 2048 tokens a step, which its tuning guide gives for low

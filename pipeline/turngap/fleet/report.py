@@ -6,14 +6,6 @@ from pathlib import Path
 
 from rich.text import Text
 
-from turngap.fleet.record import (
-    SIMULATION_FILE,
-    AgentCpu,
-    Capacity,
-    LoadFigures,
-    PoolRecord,
-    SimulationRecord,
-)
 from turngap.report import levels, page, terminal
 from turngap.report import words as report_words
 from turngap.report.charts import Chart, Mark
@@ -31,6 +23,14 @@ from turngap.report.sections import (
     lines,
 )
 from turngap.store.documents import read_document
+from turngap.store.loads import (
+    SIMULATION_FILE,
+    AgentCpu,
+    Capacity,
+    LoadFigures,
+    PoolRecord,
+    SimulationRecord,
+)
 
 # It is printed wherever figures are, so that no one takes them for measured ones.
 SIMULATED = "simulated: nothing here was measured on this hardware"

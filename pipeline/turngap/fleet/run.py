@@ -19,7 +19,11 @@ from turngap.core.errors import AgentError, InconclusiveError, InputError
 from turngap.core.stats import CONFIDENCE, Percentile, Proportion, percentile, proportion
 from turngap.fleet.files import CallTable, TurnTable
 from turngap.fleet.fleet import DRAIN_S, Fleet, Load, Outcome, Pool, idle_turn_ms, simulate
-from turngap.fleet.record import (
+from turngap.fleet.workload import TurnSample, Workload, measured_turns
+from turngap.inference.server import PS_PER_S, StepCosts
+from turngap.store.documents import write_document
+from turngap.store.folders import new_folder, utc_now
+from turngap.store.loads import (
     SIMULATION_FILE,
     AgentCpu,
     Capacity,
@@ -28,10 +32,6 @@ from turngap.fleet.record import (
     SimulationRecord,
     WorkloadRecord,
 )
-from turngap.fleet.workload import TurnSample, Workload, measured_turns
-from turngap.inference.server import PS_PER_S, StepCosts
-from turngap.store.documents import write_document
-from turngap.store.folders import new_folder, utc_now
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run
 from turngap.workers import Executor, Lost, Tell, Told, executor

@@ -8,21 +8,26 @@ from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
-from turngap.check.record import CHECK_FILE, CheckRecord
-from turngap.compare.record import COMPARISON_FILE, ComparisonRecord
 from turngap.core.errors import InputError
 from turngap.core.run_record import TOLD_BY_THE_LINE, RunRecord
 from turngap.core.stats import Percentile, percentile
 from turngap.core.untrusted import printable
 from turngap.core.wording import several
-from turngap.fleet.record import SIMULATION_FILE, LoadFigures, SimulationRecord
-from turngap.load.record import LOAD_FILE, LoadRecord, StepFigures
+from turngap.store.checks import CHECK_FILE, CheckRecord
+from turngap.store.comparisons import COMPARISON_FILE, ComparisonRecord, TurnsRecord
+from turngap.store.comparisons import TURNS_FILE as CURVE_FILE
 from turngap.store.documents import read_document
 from turngap.store.folders import INTERRUPTED, RUN_FILE, beside, read_record, status_of
+from turngap.store.loads import (
+    LOAD_FILE,
+    SIMULATION_FILE,
+    LoadFigures,
+    LoadRecord,
+    SimulationRecord,
+    StepFigures,
+)
 from turngap.store.outcomes import TurnOutcome, read_outcomes
 from turngap.store.tables import agent_called
-from turngap.turns.figures import TURNS_FILE as CURVE_FILE
-from turngap.turns.figures import TurnsRecord
 
 # What made the folder: the command's name, but for a conversation on the live page.
 Kind = Literal["replay", "talk", "check", "compare", "load", "turns", "simulate"]

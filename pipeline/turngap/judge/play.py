@@ -33,7 +33,6 @@ from turngap.backends import (
     specs,
 )
 from turngap.clocks import MonotonicClock
-from turngap.compare.record import COMPARISON_FILE, ComparisonRecord
 from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
 from turngap.core.results import AnswerRecord, JudgedWith, JudgeRecord, Turn
@@ -43,6 +42,7 @@ from turngap.scenario.answers import answer_again
 from turngap.scenario.library import library_dir, library_paths, load_scenario
 from turngap.scenario.model import ReplyExpectation, Scenario, UserTurn
 from turngap.scenario.speech import find_speech
+from turngap.store.comparisons import COMPARISON_FILE, ComparisonRecord
 from turngap.store.documents import is_file, write_document
 from turngap.store.folders import beside, utc_now
 from turngap.store.runs import Run, read_run, rewritten

@@ -26,11 +26,11 @@ from turngap.core.clock import NS_PER_S, Clock, ns_to_ms
 from turngap.core.errors import AgentError
 from turngap.core.results import OffsetRecord, Turn
 from turngap.core.secrets import remember_secrets
-from turngap.load.record import LoadTurn, Missed
 from turngap.load.schedule import SETUP_S, Call, Step
 from turngap.play.cues import cues_of
 from turngap.play.turn_record import turn_record
 from turngap.scenario.library import LoadedScenario
+from turngap.store.loads import LoadTurn, Missed
 from turngap.workers import here
 
 # The percentile of the caller's lateness that is reported and judged.

@@ -10,11 +10,11 @@ from turngap.core.budget import OUTCOMES
 from turngap.core.columns import Cell, Column, Type, row_of
 from turngap.core.untrusted import printable
 from turngap.load.figures import knee
-from turngap.load.record import Certificate, LoadRecord, LoadTurn, Missed, StepFigures
 from turngap.load.report import PAGE_FILE, load_report
 from turngap.report import page
 from turngap.store.documents import MAX_LOAD_BYTES, read_turns
 from turngap.store.folders import TURNS_FILE
+from turngap.store.loads import Certificate, LoadRecord, LoadTurn, Missed, StepFigures
 from turngap.store.tables import Table, csv_text
 
 # A turn with the budget of its load test, and a step with its number.

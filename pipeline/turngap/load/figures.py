@@ -13,9 +13,9 @@ from turngap.core.clusters import SPELL_S, Clusters
 from turngap.core.stats import n_needed, percentile, percentile_of, proportion_of
 from turngap.load.calls import CallMark
 from turngap.load.confirm import NOTHING, Evidence
-from turngap.load.record import LoadTurn, StepFigures
 from turngap.load.schedule import Step, Window
 from turngap.load.search import LEAST_SPELLS
+from turngap.store.loads import LoadTurn, StepFigures
 
 # A person who waits for less than this for the line, or the end of a greeting, has not noticed.
 LATE_START_MS = 50.0

@@ -30,13 +30,13 @@ from turngap.load.figures import (
 )
 from turngap.load.keeping import Keeper, LoadProgress
 from turngap.load.plan import SETTLE_S, LoadPlan, require_turns
-from turngap.load.record import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.load.rehearsal import rehearse
 from turngap.load.schedule import Step
 from turngap.load.search import to_come
 from turngap.load.steps import Callers, TracedSteps, callers_for, sessions_over
 from turngap.play.rounds import calibrated, identified
 from turngap.play.run import kept
+from turngap.store.loads import Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.store.provenance import git_commit
 from turngap.workers import Executor, executor
 

@@ -9,7 +9,6 @@ from rich.text import Text
 from turngap.core.untrusted import printable
 from turngap.load import words
 from turngap.load.figures import best_steps, gap_ms, knee
-from turngap.load.record import LOAD_FILE, LoadRecord
 from turngap.report import levels, terminal
 from turngap.report import words as report_words
 from turngap.report.charts import Chart, Rule
@@ -28,6 +27,7 @@ from turngap.report.sections import (
     lines,
 )
 from turngap.store.documents import read_document
+from turngap.store.loads import LOAD_FILE, LoadRecord
 
 PAGE_FILE = "report.html"
 SVG_WIDTH = 120

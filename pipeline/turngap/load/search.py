@@ -35,7 +35,7 @@ from turngap.load.confirm import (
     Confirmation,
     Evidence,
 )
-from turngap.load.record import Certificate
+from turngap.store.loads import Certificate
 
 # Each level up to this one may be chosen; above it they lie about 6 % apart.
 ONE_BY_ONE = 16

@@ -19,9 +19,9 @@ from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S, Clock
 from turngap.load.calls import OVERTIME_S, News, Played, Share, missed_turns, play_share
 from turngap.load.plan import LoadPlan
-from turngap.load.record import LoadTurn
 from turngap.load.schedule import Call, Step, shares
 from turngap.play.target import Target
+from turngap.store.loads import LoadTurn
 from turngap.telemetry import Recorder, Telemetry
 from turngap.workers.pool import Executor, Lost, Told
 

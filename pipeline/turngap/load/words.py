@@ -9,10 +9,10 @@ from turngap.core.errors import NOTHING_THERE
 from turngap.core.untrusted import MOST_SENTENCE, is_loopback, printable
 from turngap.core.wording import several
 from turngap.load.figures import best_steps, knee
-from turngap.load.record import LoadRecord, StepFigures
 from turngap.report import words
 from turngap.report.levels import HELD, interval, ms, percent, share, tenths
 from turngap.report.sections import Cell
+from turngap.store.loads import LoadRecord, StepFigures
 
 # The number of reasons that are named for calls that were refused or broke off.
 MOST_REASONS = 3

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 from turngap.check import words as check_words
 from turngap.check.play import Checked
-from turngap.check.record import CheckVerdict
 from turngap.core.errors import InconclusiveError, LatencyError
 from turngap.core.results import Turn, TurnKey
 from turngap.pytest_plugin.measured import (
@@ -14,6 +13,7 @@ from turngap.pytest_plugin.measured import (
     offenders,
 )
 from turngap.report import words
+from turngap.store.checks import CheckVerdict
 from turngap.store.runs import Run
 
 

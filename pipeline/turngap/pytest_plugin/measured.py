@@ -8,7 +8,6 @@ from math import ceil, inf
 from statistics import median
 
 from turngap.check import words as check_words
-from turngap.check.record import MetricVerdict, StageShift
 from turngap.core.budget import OUTCOMES, Outcome
 from turngap.core.clusters import Clusters
 from turngap.core.errors import InconclusiveError, InputError, LatencyError
@@ -19,6 +18,7 @@ from turngap.core.stats import n_needed, percentile_of, proportion_of
 from turngap.core.summary import PERCENTILES, counted_turns, due_gaps
 from turngap.report import looks, words
 from turngap.report.console import turn_block
+from turngap.store.checks import MetricVerdict, StageShift
 from turngap.store.runs import Run
 
 # Where even this many turns without a miss would not do, no number is named.

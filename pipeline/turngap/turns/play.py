@@ -17,6 +17,7 @@ from turngap.play.rounds import play_in_turns
 from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import chosen
+from turngap.store.comparisons import TURNS_FILE, TurnsRecord
 from turngap.store.documents import write_document
 from turngap.store.folders import new_folder, utc_now
 from turngap.store.provenance import git_commit, this_machine
@@ -24,8 +25,6 @@ from turngap.store.runs import Run
 from turngap.turns.figures import (
     GAP_MS,
     SHARE,
-    TURNS_FILE,
-    TurnsRecord,
     measured_curve,
     point_figures,
     silence_curve,

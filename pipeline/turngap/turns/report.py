@@ -44,10 +44,10 @@ from turngap.report.sections import (
     Table,
     lines,
 )
+from turngap.store.comparisons import TURNS_FILE, CurveRecord, TurnsRecord
 from turngap.store.documents import read_document
 from turngap.store.runs import Run, read_run_beside
 from turngap.turns import words
-from turngap.turns.figures import TURNS_FILE, CurveRecord, TurnsRecord
 
 MARKDOWN_FILE = "turns.md"
 PAGE_FILE = "report.html"

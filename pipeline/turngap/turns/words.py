@@ -6,8 +6,8 @@ from turngap.core.cut_ins import PausesOfLength, heard_cut_in
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.untrusted import printable
 from turngap.report import words
+from turngap.store.comparisons import CurveRecord, PointRecord, Reading, TurnsRecord
 from turngap.store.runs import Run
-from turngap.turns.figures import CurveRecord, PointRecord, Reading, TurnsRecord
 
 MEASURED = "the agent, as measured"
 WAITING = "the agent, had it waited longer"

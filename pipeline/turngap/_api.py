@@ -1,4 +1,4 @@
-"""What scripts and notebooks call: `replay`, `check`, `compare`, `load` and an async twin of each.
+"""Functions for scripts: `replay`, `check`, `compare`, `load` and an async twin of each.
 
 `turngap._playing` says in which event loop and thread they play.
 """

@@ -37,7 +37,7 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a prompt and a token cost depends on, in the words of the models' `config.json`.
+    """The sizes that a prompt's and a token's cost depend on, named as in `config.json`.
 
     Attributes:
         width: `hidden_size`.

@@ -56,7 +56,7 @@ class Count:
 
 @dataclass
 class Tally:
-    """What was right of a set of dialogues; `right_of_each`: which turns, dialogue by dialogue."""
+    """Right turns of a set of dialogues; `right_of_each`: which turns, dialogue by dialogue."""
 
     skills: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
     dialogues: int = 0

@@ -1,4 +1,4 @@
-"""How both models are trained: every choice that decides the result, in one place."""
+"""Recipe of both models: every choice that decides the result, in one place."""
 
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -48,7 +48,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What one model goes through."""
+    """The training stages of one model."""
 
     shape: Shape
     phases: tuple[Phase, ...]

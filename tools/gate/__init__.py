@@ -1,1 +1,1 @@
-"""What action.yml does, apart from turngap itself: inputs, versions, the check, the comment."""
+"""Steps of action.yml around turngap itself: inputs, versions, the check, the comment."""

@@ -1,4 +1,4 @@
-"""What the repository's own file says, as the turngap that is installed reads it."""
+"""Read the repository's own file as the installed turngap does."""
 
 import json
 import subprocess

@@ -15,7 +15,7 @@ MOST_PAGES = 50
 
 
 class CommentError(Exception):
-    """Why there is no comment, in a sentence."""
+    """Reason for a missing comment, in a sentence."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

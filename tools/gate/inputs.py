@@ -13,7 +13,7 @@ PORT = "$PORT"
 
 
 class GateError(Exception):
-    """Why nothing was measured, in a sentence, and what to do next.
+    """Reason why nothing was measured, in a sentence, and what to do next.
 
     `exit_code` is turngap's: 2 for bad input, 4 where a version cannot be installed or started.
     """
@@ -25,7 +25,7 @@ class GateError(Exception):
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the workflow asks for; see action.yml.
+    """Inputs of the workflow; see action.yml.
 
     Attributes:
         folder: the version to measure, where the bot is started.
@@ -105,7 +105,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Telling:
-    """What is done with the outcome.
+    """Settings for the outcome.
 
     Attributes:
         comments: whether the pull request gets a comment.

@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class State:
-    """What was measured, for the summary and the comment.
+    """Measurement for the summary and the comment.
 
     Attributes:
         verdict: turngap's (`pass`, `regressed`, `undecided`, `cannot_compare`), or `failed`.

@@ -1,4 +1,4 @@
-"""How a step talks to GitHub's runner: outputs, annotations, and programs whose output is shown."""
+"""Talk to GitHub's runner: outputs, annotations, and programs whose output is shown."""
 
 import json
 import secrets

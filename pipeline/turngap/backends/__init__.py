@@ -1,4 +1,4 @@
-"""What an engine declares to be swappable, where engines are found, and how one is chosen.
+"""Engines that can be swapped: how they are declared, found and chosen.
 
 An engine is a frozen `BackendSpec` whose `create` returns a stock pipecat service. Specs arrive
 through the entry-point group `turngap.backends`, each entry naming an iterable of them, so that

@@ -1,4 +1,4 @@
-"""What the caller hears: a playout buffer for arriving chunks, and a speech detector."""
+"""The caller's ear: a playout buffer for arriving chunks, and a speech detector."""
 
 from collections import deque
 from dataclasses import dataclass

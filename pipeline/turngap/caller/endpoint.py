@@ -1,4 +1,4 @@
-"""Where an agent can be reached, and in which dialect; secrets come from the environment."""
+"""Address of an agent: its URL, dialect and headers, with secrets from the environment."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""How much an agent may send: beyond these limits a message is left out, and the turn says so.
+"""Limits of what an agent may send: what is beyond them is left out, and the turn says so.
 
 Each is several times what the most talkative of real agents sends, and small enough that a caller
 holds a conversation of any agent in a few hundred megabytes and keeps up with it.

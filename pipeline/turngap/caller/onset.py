@@ -1,4 +1,4 @@
-"""Where the first word begins, to the sample, and how far off that may be."""
+"""Place the beginning of the first word to the sample, and say how far off it may be."""
 
 from collections.abc import Callable
 from math import inf

@@ -1,4 +1,4 @@
-"""What is said on the line: what every dialect makes of an agent's messages.
+"""Events that every dialect makes of an agent's messages.
 
 Whatever holds values from the agent checks them when it is made, so that no dialect has to: what
 can be kept is finite, printable and bounded, and what cannot is refused.

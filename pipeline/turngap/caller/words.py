@@ -1,4 +1,4 @@
-"""Where words begin and end in what an agent plays, among clicks, breaths, hum and ambience.
+"""Find words in what an agent plays, among clicks, breaths, hum and ambience.
 
 Sound is split by its level; a speech detector says which of it is speech, and runs only where that
 is not known; the sound around its windows places the first word to the sample. What is found does

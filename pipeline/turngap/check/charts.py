@@ -25,7 +25,7 @@ BADNESS = {"answered": 0, "abandoned": 0, "late": 1, "cut_in": 2, "no_reply": 3,
 
 @dataclass(frozen=True, slots=True)
 class TurnPair:
-    """The same turn as both agents took it; `reference` is None where only one did.
+    """A turn as both agents took it; `reference` is None where only one did.
 
     `shift_ms`: candidate's gap less reference's; None where either has none to compare.
     """

@@ -1,4 +1,4 @@
-"""What a check is asked to do, and what it cannot be asked."""
+"""Plan of a check, and the requests that it refuses."""
 
 import shlex
 from collections.abc import Mapping, Sequence

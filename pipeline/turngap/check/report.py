@@ -1,4 +1,4 @@
-"""What a check's report says, from its record and, on a page, from the turns of both runs."""
+"""Report of a check, from its record and, on a page, from the turns of both runs."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How reports say what a check found: one spelling for terminal, page, Markdown and JUnit.
+"""Words for a check's findings: one spelling for terminal, page, Markdown and JUnit.
 
 The record counts a loss of hit rate as positive; here every change is candidate less reference, so
 that "+41 ms" is slower, "+5 points" of cut-ins is more of them, and "−5 points" of the hit rate is

@@ -1,4 +1,4 @@
-"""Which of turngap's extras the agent of a command needs and this environment lacks.
+"""Name the extras that the agent of a command needs and this environment lacks.
 
     python -P -m turngap.cli.extras talk --agent local
 

@@ -1,4 +1,4 @@
-"""How all commands speak, and show how far they are."""
+"""Options, output and progress that all commands share."""
 
 import asyncio
 import codecs

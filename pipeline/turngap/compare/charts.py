@@ -1,4 +1,4 @@
-"""What is drawn of a comparison. A backend has one letter and one dash in all drawings."""
+"""Charts of a comparison. A backend has one letter and one dash in all of them."""
 
 import math
 import string

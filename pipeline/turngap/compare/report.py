@@ -1,4 +1,4 @@
-"""What a comparison's report says."""
+"""Report of a comparison."""
 
 from pathlib import Path
 from typing import Any

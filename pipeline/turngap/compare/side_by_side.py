@@ -1,4 +1,4 @@
-"""How backends compare over a chain of turns, and turn by turn."""
+"""Comparison of backends, turn by turn and over a task of several turns."""
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence

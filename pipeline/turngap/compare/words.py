@@ -1,4 +1,4 @@
-"""How a comparison is said: the cells of its tables and the sentences beneath."""
+"""Words for a comparison: the cells of its tables and the sentences beneath."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""Where speech audibly begins and ends in PCM.
+"""Find the audible beginning and end of speech in PCM.
 
 All arrays are mono int16, shape (n,). Positions are sample indices.
 """

@@ -1,4 +1,4 @@
-"""Where text may be parted to be spoken piece by piece: behind clauses, and behind words. Pure."""
+"""Split text to be spoken piece by piece: behind clauses, and behind words. Pure."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What is linked: turns that tell less than as many independent ones would.
+"""Linked turns, which say less than as many independent ones would.
 
 Every round plays the same recordings, and a recording that is slow once is slow again; turns of
 one play of a conversation share a session and what the machine did meanwhile. Measured over

@@ -1,4 +1,4 @@
-"""Which of the agent's speech is the reply to a turn, and what the rest of it is."""
+"""Decide which of the agent's speech is the reply to a turn, and what the rest of it is."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Where agents took an unfinished turn to be over, heard or not, and which pause drew them."""
+"""Cut-ins and false endpoints, heard or not, and the pauses that drew them."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

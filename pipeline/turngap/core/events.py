@@ -1,4 +1,4 @@
-"""What can happen on the line, as one closed union.
+"""Events on the line, as one closed union.
 
 All instants are nanoseconds of the caller's clock.
 """

@@ -1,4 +1,4 @@
-"""What the user calls a measurement, so that it is found again."""
+"""Labels: the user's names for measurements."""
 
 from turngap.core.errors import InputError
 from turngap.core.untrusted import printable

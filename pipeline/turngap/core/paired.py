@@ -220,7 +220,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The same turn taken by both. `key`: scenario, turn, and what tells its conversation apart."""
+    """A turn taken by both. `key`: scenario, turn, and the number of its conversation."""
 
     key: tuple[str | int | float, ...]
     reference: Reading

@@ -1,4 +1,4 @@
-"""What a check finds wrong in a file or a flag, in the words of its user instead of pydantic's."""
+"""Problems in a file or a flag, in the words of its user instead of pydantic's."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What was heard of an agent, and which of its own turns that was."""
+"""Speech heard from an agent, and the turn of its own that it belongs to."""
 
 from bisect import bisect_right, insort
 from collections.abc import Sequence

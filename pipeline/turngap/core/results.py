@@ -1,4 +1,4 @@
-"""What a turn leaves on disk, and what is known of the instrument and the machine, as models."""
+"""Models of a stored turn, of the instrument's state and of the machine."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a run leaves on disk beside its turns: its record, how it was asked for, and its pieces."""
+"""Models of a stored run: its record, how it was requested, and its pieces."""
 
 from typing import Annotated
 

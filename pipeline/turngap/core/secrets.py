@@ -1,4 +1,4 @@
-"""What must never be stored or shown: keys, tokens, passwords.
+"""Secrets that are never stored or shown: keys, tokens, passwords.
 
 A value is a secret if it stands under a secret's name: that of a setting, a header, a flag or a
 parameter of a URL. The user's own are remembered, as is what `${NAME}` stood for, and removed from

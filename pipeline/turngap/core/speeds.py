@@ -1,4 +1,4 @@
-"""How fast the engines are, by what they did: the slower of what may be expected. Pure."""
+"""Expected speeds of the engines, from what they did: the slower of two estimates. Pure."""
 
 from collections import deque
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""What was said: how much of a text by a moment, and what stands for words that nobody knows."""
+"""Spoken text: how much of it by a moment, and the mark for unknown words."""
 
 # The transcript of speech that a closed-domain recogniser takes for nothing of its own, and the
 # count of a turn that was answered without the LLM for that.

@@ -1,4 +1,4 @@
-"""What a model thinks in its reply, cut out of the text as it streams: none of it is to be spoken.
+"""Cut a model's thoughts out of its reply as it streams, so that they are never spoken.
 
 Models that reason write their thoughts into the reply, between markers of their own, unless their
 server takes them out. A marker may come in any number of pieces. No more is held back than what may

@@ -1,4 +1,4 @@
-"""How fast the LLM was: its first token, its rate, and what came of it within its window."""
+"""Speed of the LLM: its first token, its rate, and its tokens within the window."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What somebody else's program says, read into values that cannot hurt.
+"""Read another program's output into values that cannot do harm.
 
 Numbers are finite and fit into 64 bits, texts are printable and of bounded length, JSON is of
 bounded depth and size. Use these where bytes from a peer become values. Whoever shows a text makes

@@ -1,4 +1,4 @@
-"""What people read while they wait: why, how long, and how much of it."""
+"""Sentences for people who wait: why, how long, and how much is done."""
 
 from collections.abc import Callable
 

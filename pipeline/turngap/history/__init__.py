@@ -1,1 +1,1 @@
-"""What was measured before: runs, checks, comparisons and load tests, as a list and over time."""
+"""History of runs, checks, comparisons and load tests, as a list and over time."""

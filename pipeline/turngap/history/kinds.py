@@ -1,4 +1,4 @@
-"""What each kind of stored folder says of itself, as an `Entry`."""
+"""Read each kind of stored folder as an `Entry`."""
 
 import hashlib
 import re

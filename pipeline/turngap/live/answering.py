@@ -1,4 +1,4 @@
-"""What answers at the live page: a stack of our own, or a foreign agent that is reached by URL."""
+"""Agents behind the live page: a stack of our own, or a foreign agent at a URL."""
 
 import dataclasses
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""Whether a level holds, as sure as is asked: fresh turns, looked at a few times.
+"""Confirm that a level holds, with fresh turns that are tested a few times.
 
 A look passes where the lower bound of the share of turns on time (Clopper and Pearson 1934, exact,
 for the effective n) reaches the target. The looks share the chance of a mistake that the level has,

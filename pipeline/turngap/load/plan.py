@@ -1,4 +1,4 @@
-"""What a load test is asked to do, and about how long that takes."""
+"""Plan of a load test, and about how long it takes."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""When which call begins: made before anything is played, so that no agent can slow it down.
+"""Schedule of calls, made before anything is played, so that no agent can slow it down.
 
 All of it is pure and seeded. A call is dialled at its instant whatever became of those before it.
 """

@@ -1,4 +1,4 @@
-"""What is to be played against which agents, how often, and about how long that takes."""
+"""Plan of a measurement: scenarios, agents, repetitions, and about how long it takes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

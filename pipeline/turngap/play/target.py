@@ -1,4 +1,4 @@
-"""What `--agent` and `--against` may name: a stack, a stack file, a URL or another checkout."""
+"""Agents that `--agent` and `--against` name: a stack, a stack file, a URL or a checkout."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""What a person who watches pytest sees while a test plays: how much, how far, and how long yet."""
+"""Show progress in pytest while a test plays: the turns, how many are over, the time left."""
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext

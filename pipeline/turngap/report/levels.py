@@ -1,4 +1,4 @@
-"""What reports of loads share: whether one is held, its hit rate in words, and its drawings."""
+"""Shared parts of reports of loads: whether one is held, its hit rate, and its drawings."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How outcomes and stages are drawn: one symbol, one colour and one meaning in all reports."""
+"""Symbols and colours of outcomes and stages, the same in all reports."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What the reports of a run and of a calibration say, and a run's page."""
+"""Reports of a run and of a calibration, and a run's page."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""What a report says, before it is known where it is shown.
+"""Content of a report, apart from where it is shown.
 
 Each room builds one `Report` from its stored record. `report.terminal`, `report.page` and
 `report.markdown` write it. Texts may hold anything that an agent said: the writers clean and

@@ -1,4 +1,4 @@
-"""What reports say of one turn: its gap, its answer, its tools, its LLM, and what was odd."""
+"""Words for one turn: its gap, its answer, its tools, its LLM, and its oddities."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

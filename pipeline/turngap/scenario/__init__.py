@@ -1,1 +1,1 @@
-"""What is played: the file model, the library, labels, expected answers and tool calls."""
+"""Scenarios: the file model, the library, labels, expected answers and tool calls."""

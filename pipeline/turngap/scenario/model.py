@@ -1,4 +1,4 @@
-"""What a scenario file may hold. Reading files is `turngap.scenario.parsing`'s part."""
+"""Model of a scenario file. `turngap.scenario.parsing` reads files."""
 
 import json
 from collections.abc import Mapping

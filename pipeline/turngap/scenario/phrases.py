@@ -1,4 +1,4 @@
-"""Whether a text says a phrase, whatever its case and punctuation; numbers in words or digits."""
+"""Search a text for a phrase, whatever its case and punctuation; numbers in words or digits."""
 
 import re
 import unicodedata

@@ -1,1 +1,1 @@
-"""What is kept: stored documents, runs and their provenance."""
+"""Storage: documents, runs and their provenance."""

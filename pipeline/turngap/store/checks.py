@@ -1,4 +1,4 @@
-"""What a check leaves on disk: `check.json`, and the baseline that a later check compares with."""
+"""Stored check: `check.json`, and the baseline that a later check compares with."""
 
 from dataclasses import dataclass
 from typing import Literal

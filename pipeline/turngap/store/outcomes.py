@@ -1,4 +1,4 @@
-"""What became of a run's turns, read without all else that is stored of them.
+"""Read the outcomes of a run's turns, without all else that is stored of them.
 
 `turngap.store.runs` reads and checks a run whole, at a millisecond a turn. A list of a thousand
 runs needs of each turn what is here, which takes a twentieth of that.

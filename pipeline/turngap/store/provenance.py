@@ -1,4 +1,4 @@
-"""Where a run's figures come from: the machine and the commit."""
+"""Provenance of a run: the machine and the commit."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""What a scripted agent itself knows of a conversation, told beside the line and not on it."""
+"""A scripted agent's own account of a conversation, sent apart from the line."""
 
 import json
 from dataclasses import asdict, dataclass

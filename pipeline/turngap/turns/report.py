@@ -1,4 +1,4 @@
-"""What the report of a curve says."""
+"""Report of a curve."""
 
 from collections.abc import Sequence
 from pathlib import Path

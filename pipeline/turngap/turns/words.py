@@ -1,4 +1,4 @@
-"""How a curve is said: the cells of its tables and the sentences beneath."""
+"""Words for a curve: the cells of its tables and the sentences beneath."""
 
 from collections.abc import Sequence
 

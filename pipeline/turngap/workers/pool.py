@@ -1,4 +1,4 @@
-"""What executors share: pieces are handed out to a few workers, each doing one at a time."""
+"""Base of executors: pieces go to a few workers, each doing one at a time."""
 
 import asyncio
 import pickle

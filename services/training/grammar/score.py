@@ -1,4 +1,4 @@
-"""Whether a reply is right: word for word, or in what it says."""
+"""Judge whether a reply is right: word for word, or in what it says."""
 
 import re
 

@@ -39,7 +39,7 @@ class Turn:
 
 @dataclass(slots=True)
 class Maker:
-    """What a scene draws from: random choices, the side of the split, and the facts it needs.
+    """Sources of a scene: random choices, the side of the split, and the facts it needs.
 
     Attributes:
         random: the dialogue's own generator.

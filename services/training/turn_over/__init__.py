@@ -1,1 +1,1 @@
-"""How the probability that a turn is over is fitted, and judged on recordings it never saw."""
+"""Fit the probability that a turn is over, and judge it on recordings it never saw."""

@@ -1,4 +1,4 @@
-"""What the ears and the recogniser make of a recorded turn, computed once and kept.
+"""Readings of a recorded turn by the detectors and the recogniser, computed once and kept.
 
 The rest of `adaptive` takes no time: a change of its rules is judged over hundreds of turns in
 seconds.
@@ -29,7 +29,7 @@ _READ_ON = RATE
 
 @dataclass(slots=True)
 class Heard:
-    """What was heard of one take.
+    """Readings of one take.
 
     Attributes:
         speech: Silero's probabilities, hop by hop.

@@ -22,7 +22,7 @@ SILENT_MS = 40
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a take.
+    """Result of a take.
 
     Attributes:
         gap_ms: from the end of its speech to the answer; negative: cut in.

@@ -1,4 +1,4 @@
-"""What is known in the silences of a take, while they last: what is fitted on, and judged."""
+"""Features of the silences of a take, while they last, to fit on and to judge by."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -52,7 +52,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a stretch of speech ends.
+    """The ending of a stretch of speech.
 
     Attributes:
         tone: its boundary tone.
@@ -71,7 +71,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What is said without a pause, and how it ends.
+    """Words said without a pause, and how they end.
 
     Attributes:
         text: its words, fillers included.
@@ -98,7 +98,7 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Where the turn is recorded.
+    """The room and the line of a recorded turn.
 
     Attributes:
         active_dbfs: RMS of the speech.

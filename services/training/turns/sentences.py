@@ -27,7 +27,7 @@ _FACTS = ("what", "where", "when", "who", "which", "how", "why")
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """What somebody says in one turn.
+    """The sentence of one turn.
 
     Attributes:
         parts: the words between the places, without punctuation.

@@ -1,4 +1,4 @@
-"""Who speaks: the voices of both sets, of which none is in both, and the engines behind them."""
+"""Voices of both sets, of which none is in both, and the engines behind them."""
 
 import io
 import shutil
@@ -44,7 +44,7 @@ class Speaker:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Who may speak in a set, how often, and within which limits of pace and pitch."""
+    """A speaker of a set: how often, and within which limits of pace and pitch."""
 
     voices: tuple[tuple[Speaker, float], ...]
     pace: tuple[float, float]

@@ -1,4 +1,4 @@
-"""What stock pipecat makes of a recording: smart turn's verdict on its end, Silero's stretches."""
+"""Verdicts of stock pipecat on a recording: smart turn on its end, Silero on its stretches."""
 
 from functools import cache
 from typing import TYPE_CHECKING

@@ -31,7 +31,7 @@ _LEAD_MS, _FOUND_MS, _SILENCE_MS = 400, 100, 250
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a recogniser made of a take."""
+    """A recogniser's reading of a take."""
 
     text: str
     heard: Heard | None

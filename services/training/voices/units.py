@@ -98,7 +98,7 @@ class Speaker:
 
 @dataclass(slots=True)
 class Units:
-    """What was found of one voice.
+    """The units of one voice.
 
     Attributes:
         pairs: by two sounds, from the middle of the first to the middle of the second.

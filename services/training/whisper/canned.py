@@ -58,7 +58,7 @@ _Spec = Any  # a WhisperSpec, whose weights CTranslate2 declares as None
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Of a Whisper: the width of its layers, and how many its encoder and its decoder have."""
+    """The shape of a Whisper: the width of its layers, and the layers of encoder and decoder."""
 
     width: int
     encoder: int

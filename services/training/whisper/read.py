@@ -1,4 +1,4 @@
-"""How well a Whisper reads the scenario library: word error rates, by what is read.
+"""Measure how well a Whisper reads the scenario library: word error rates.
 
     python -m training.whisper.read DIRECTORY [--window fit]
 

@@ -1,4 +1,4 @@
-"""How the Whisper that reads the library is trained: every choice that decides the result."""
+"""Recipe of the Whisper that reads the library: every choice that decides the result."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is heard in training: who says which sentence, how fast, and where they stop to think.
+"""Takes for training: speakers, sentences, pace and pauses.
 
 Needs no torch.
 """

@@ -1,4 +1,4 @@
-"""How much was heard of each item of a reply, for protocols in which the caller tells it."""
+"""Count how much was heard of each item of a reply, for protocols that ask for it."""
 
 from collections import deque
 from dataclasses import dataclass

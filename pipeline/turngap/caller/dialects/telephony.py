@@ -1,4 +1,4 @@
-"""What the dialects of phone companies share: the agent queues audio, and the caller plays it.
+"""Base of the phone companies' dialects: the agent queues audio, and the caller plays it.
 
 Between two chunks an agent may put a mark, which it gets back when the playhead passes it, and it
 may clear the queue. The company plays the queue, so here the caller does.

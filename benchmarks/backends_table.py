@@ -89,7 +89,7 @@ class Model:
     settings: dict[str, str]
 
     def contender(self, name: str = "", **more: str) -> BackendChoice:
-        """It by itself, with `more` settings."""
+        """Return it alone, with `more` settings."""
         sets = {**self.settings, **more}
         return BackendChoice(
             name or self.name, self.llm, tuple(f"{k}={v}" for k, v in sets.items())
@@ -102,7 +102,7 @@ class Model:
 
 
 def simulated() -> list[BackendChoice]:
-    """The served profiles, and what combines them by default."""
+    """Return the served profiles, and what combines them by default."""
     return [
         *(
             BackendChoice(name, name)
@@ -120,7 +120,7 @@ STUDENT = Model("student", "small", {"model": "student"})
 
 
 def real(larger: Model) -> list[BackendChoice]:
-    """The student, and what it makes together with a larger model."""
+    """Return the student, and its combinations with a larger model."""
     fast = ("fast=small", f"fast_settings={STUDENT.table}")
     pair = (*fast, f"full={larger.llm}", f"full_settings={larger.table}")
     candidates = (
@@ -146,7 +146,7 @@ def real(larger: Model) -> list[BackendChoice]:
 
 @contextmanager
 def larger_model(vllm: str | None) -> Iterator[Model]:
-    """The teacher, served by a vLLM for as long as this lasts, or in the agents' process.
+    """Serve the teacher by a vLLM for as long as this lasts, or in the agents' process.
 
     Raises:
         AgentError: vLLM does not start.
@@ -252,7 +252,7 @@ def collect(out: Path) -> Pieces:
 
 
 def table(pieces: Pieces) -> str:
-    """The rows, and what they rest on, as Markdown."""
+    """Write the rows, and the runs behind them, as Markdown."""
     played = pieces.turns.items()
     early = {name: turns for name, turns in played if not name.endswith(WAITING)}
     late = {n.removesuffix(WAITING): turns for n, turns in played if n.endswith(WAITING)}
@@ -271,7 +271,7 @@ def table(pieces: Pieces) -> str:
 
 
 def alike(everybody: Sequence[Sequence[Turn]]) -> bool:
-    """Whether all played the same turns, each as often."""
+    """Check whether all played the same turns, each as often."""
     played = [Counter((turn.scenario, turn.turn) for turn in turns) for turns in everybody]
     return not played or all(counted == played[0] for counted in played)
 
@@ -294,7 +294,7 @@ def row(name: str, turns: Sequence[Turn]) -> tuple[str, ...]:
 
 
 def gaps(turns: Sequence[Turn]) -> tuple[str, ...]:
-    """How many turns, their gap and cut-ins, and the time to the answer's own first audio."""
+    """Write the turns, their gap and cut-ins, and the time to the answer's own first audio."""
     summary = summarise(turns)
     return (
         f"{summary.turns}{recorded_words(summary.hit_rate.n, summary.hit_rate.recorded)}",
@@ -306,7 +306,7 @@ def gaps(turns: Sequence[Turn]) -> tuple[str, ...]:
 
 
 def basis(pieces: Pieces) -> str:
-    """What the table rests on."""
+    """Describe the runs behind the table."""
     first, *_ = pieces.records
     scenarios = {name for record in pieces.records for name in record.scenarios}
     rounds = sum(record.rounds for record in pieces.records)

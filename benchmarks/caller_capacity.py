@@ -1,4 +1,4 @@
-"""How many sessions one caller process carries on one core, and how well it still measures.
+"""Measure how many sessions one caller process carries on one core, and how well.
 
 At each level so many conversations run in this process, on one core. They talk to scripted agents
 in other processes, on the other cores, over loopback. The agents know to a few microseconds which
@@ -48,7 +48,7 @@ GOAL_SESSIONS, GOAL_LATE_MS, GOAL_ERROR_P50_MS, GOAL_ERROR_P99_MS = 100, 5.0, 0.
 
 @dataclass(slots=True)
 class Measured:
-    """What the sessions of one level made of their measured window, in ms."""
+    """Figures of the sessions of one level in their measured window, in ms."""
 
     late_ms: list[float] = field(default_factory=list[float])
     lag_ms: list[float] = field(default_factory=list[float])
@@ -72,7 +72,7 @@ class Level:
 
     @property
     def holds(self) -> bool | None:
-        """Whether every figure is as good as the goal; None if there are too few turns to tell."""
+        """Check whether every figure meets the goal; None if there are too few turns."""
         goals = (
             (self.late_ms.p99, GOAL_LATE_MS),
             (self.error_ms.p50, GOAL_ERROR_P50_MS),
@@ -84,7 +84,7 @@ class Level:
 
 
 def question(rate: int) -> TurnCue:
-    """The utterance of `turngap calibrate`, after a silence: it lasts as long as a question."""
+    """Return the utterance of `turngap calibrate`, after a silence as long as a reply."""
     cue = utterance(rate)
     lead = np.zeros(rate * LEAD_MS // 1000, dtype=np.int16)
     start_ms, end_ms = cue.speech.start_ms + LEAD_MS, cue.speech.end_ms + LEAD_MS

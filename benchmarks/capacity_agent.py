@@ -92,14 +92,14 @@ class Agent:
         return beyond
 
     async def closed(self, beyond: bool) -> None:
-        """The caller has hung up."""
+        """Forget a caller that has hung up."""
         self.running -= 1
         self.quick -= not beyond
         async with self._freed:
             self._freed.notify()
 
     def gap_ms(self, at_s: float) -> float:
-        """How long the agent takes for the reply to what ended at this instant."""
+        """Return the time that the agent takes for the reply to what ended at this instant."""
         if self.limit != "slows_beyond" and self.running > self.capacity:
             return SLOW_MS * exp(SPREAD * self.random.standard_normal())
         if self.random.random() < STRAGGLERS or self._stalled(at_s):
@@ -195,7 +195,7 @@ class Trial:
 
     @property
     def sessions(self) -> int:
-        """What is certified; 0: nothing."""
+        """Return the certified level; 0: none."""
         return self.search.certificate().sessions or 0
 
     @property
@@ -218,7 +218,7 @@ def searched(capacity: int, seed: int, limit: Limit = "slows", highest: int = HI
 def held_closed_loop(
     capacity: int, limit: Limit, callers: int, seconds: float, seed: int
 ) -> list[float]:
-    """What callers in a closed loop write down: the gaps of those who got through, in ms.
+    """Return what callers in a closed loop measure: the gaps of those who got through, in ms.
 
     Each begins its next call when its last one has ended; one that is refused tries again a second
     later and is forgotten, and a gap counts from when the person really spoke.
@@ -249,5 +249,5 @@ def held_closed_loop(
 
 
 def on_time(gaps_ms: Sequence[float]) -> float:
-    """The share of these gaps that are within the budget."""
+    """Return the share of these gaps that are within the budget."""
     return sum(gap <= DEFAULT_BUDGET_MS for gap in gaps_ms) / len(gaps_ms) if gaps_ms else 0.0

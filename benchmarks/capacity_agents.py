@@ -88,7 +88,7 @@ async def serving(
 
 
 def replies_of(seed: int) -> list[Reply]:
-    """Replies as `turngap calibrate` plays them, but as long as a short sentence."""
+    """Return replies as `turngap calibrate` plays them, but as long as a short sentence."""
     return [replace(reply, speech_ms=REPLY_MS) for reply in plan(256, seed)]
 
 

@@ -1,4 +1,4 @@
-"""How often the search for the most sessions finds it, what it takes, and how often it errs.
+"""Measure how often the search for the most sessions finds it, its length and its errors.
 
     python benchmarks/capacity_search.py --trials 200
     python benchmarks/capacity_search.py --only errors --trials 1000
@@ -151,7 +151,7 @@ def show_stalls(trials: int) -> None:
 
 
 def stalled_errors(stall_s: float, highest: int, trials: int, seed: int = 1) -> list[bool]:
-    """Of each search, whether it certifies a level though none holds."""
+    """Check for each search whether it certifies a level though none holds."""
     random = np.random.default_rng(seed)
     return [
         _certified(lambda probe, _: stalled_step(random, probe, stall_s), lambda _: 0, highest) > 0
@@ -160,7 +160,7 @@ def stalled_errors(stall_s: float, highest: int, trials: int, seed: int = 1) -> 
 
 
 def stalled_step(random: np.random.Generator, probe: Probe, stall_s: float) -> Evidence:
-    """A step of an agent that stalls by chance, `STALLED` of all time; else it is always quick."""
+    """Play a step of an agent that stalls by chance, `STALLED` of all time; else it is quick."""
     turns, seconds = np.arange(probe.turns), PACE.measured_s(probe)
     number, line = np.divmod(turns, probe.sessions)
     call = line * 1000 + (number + line) // CALL_TURNS

@@ -11,7 +11,7 @@ from turngap.inference.server import PS_PER_MS, PS_PER_S, Server
 
 @dataclass(frozen=True)
 class Ask:
-    """What is asked: its text, the tokens of the whole prompt, and those of the reply."""
+    """A request: its text, the tokens of the whole prompt, and those of the reply."""
 
     text: str
     prompt: int
@@ -20,7 +20,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Rates:
-    """What a load got in a time, in tokens a second.
+    """Rates of a load in a time, in tokens a second.
 
     Attributes:
         per_user: of each reply that ended in it: its tokens after the first one, by the time
@@ -33,12 +33,12 @@ class Rates:
 
     @property
     def middle(self) -> float:
-        """What one user gets: the median reply."""
+        """Return one user's rate: the median reply's."""
         return median(self.per_user)
 
 
 def ask_of(asks: Sequence[Ask], stream: int, number: int) -> Ask:
-    """What a stream asks as its `number`-th; each begins elsewhere, or all would ask the same."""
+    """Return a stream's request `number`; each begins elsewhere, so that they differ."""
     return asks[(stream + number) % len(asks)]
 
 
@@ -51,7 +51,7 @@ def replay(
     turn_ms: float,
     seconds: float,
 ) -> Rates:
-    """The load, simulated; measured from when each stream has had a reply, for so long.
+    """Simulate the load; it is measured from when each stream has had a reply, for so long.
 
     Args:
         server: what answers.

@@ -1,4 +1,4 @@
-"""How a benchmark ends where something fails that its user can put right."""
+"""End a benchmark with one line where something fails that its user can mend."""
 
 import sys
 from collections.abc import Generator

@@ -10,7 +10,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turn
 
 
 def uv() -> str:
-    """Where uv is: on the path, or beside this interpreter."""
+    """Find uv: on the path, or next to this interpreter."""
     return shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
 
 

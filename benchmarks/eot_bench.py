@@ -40,14 +40,14 @@ LONGEST_NAME = 60
 
 @dataclass(frozen=True)
 class Made:
-    """What came of the rows: turns written, and those left out by id, with the reason."""
+    """Result for the rows: turns written, and those left out by id, with the reason."""
 
     turns: int
     left_out: dict[str, str]
 
 
 class _UnusableError(Exception):
-    """Why a row cannot be played."""
+    """Reason why a row cannot be played."""
 
 
 def make_library(files: Sequence[Path], library: Path, *, language: str, most: int) -> Made:
@@ -76,7 +76,7 @@ def make_library(files: Sequence[Path], library: Path, *, language: str, most: i
 
 
 def rows_of(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """The rows, a few at a time: a file holds hundreds of recordings."""
+    """Read the rows, a few at a time: a file holds hundreds of recordings."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -117,7 +117,7 @@ def _make_empty(library: Path) -> None:
 
 
 def _name(row_id: str, taken: set[str]) -> str:
-    """A scenario's name of a row's id; what differs in other characters alone gets a number."""
+    """Make a scenario's name of a row's id; ids that differ in other characters get a number."""
     slug = re.sub(r"[^a-z0-9]+", "-", row_id.lower()).strip("-")[:LONGEST_NAME].strip("-") or "turn"
     number = 1
     while (name := slug if number == 1 else f"{slug}-{number}") in taken:
@@ -137,7 +137,7 @@ def _write(library: Path, name: str, row: dict[str, Any]) -> None:
 
 
 def _sound(audio: Any) -> tuple[np.ndarray, int]:
-    """A row's recording, mono."""
+    """Decode a row's recording, mono."""
     encoded = audio.get("bytes") if isinstance(audio, dict) else None
     if not encoded:
         raise _UnusableError("it has no recording in it")
@@ -149,7 +149,7 @@ def _sound(audio: Any) -> tuple[np.ndarray, int]:
 
 
 def _scenario(name: str, row: dict[str, Any], lasts_ms: float) -> dict[str, Any]:
-    """The scenario, checked as a file of it would be."""
+    """Build the scenario, checked as a file of it would be."""
     words = row.get("words") or []
     spans = [(1000 * span["start"], 1000 * span["end"]) for span in row["silence_spans"] or ()]
     if not spans:

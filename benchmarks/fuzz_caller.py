@@ -160,7 +160,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 @dataclass
 class Found:
-    """What came of all conversations."""
+    """Results of all conversations."""
 
     messages: int = 0
     conversations: int = 0
@@ -174,7 +174,7 @@ class Found:
 
 
 def babbling(draw: random.Random, messages: int, found: Found) -> Callable[..., Any]:
-    """An agent that converses, and says something else beside it."""
+    """Run an agent that converses, and sends other messages besides."""
 
     async def babble(end: End, clock: Clock) -> None:
         begun_ns = clock.now_ns() + ms_to_ns(500)  # once the clocks are compared

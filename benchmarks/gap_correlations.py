@@ -1,4 +1,4 @@
-"""How alike gaps are: of one recording, of one play of a conversation, and of one conversation.
+"""Correlations of gaps: of one recording, of one play of a conversation, of one conversation.
 
     python benchmarks/gap_correlations.py runs/*-compare
 
@@ -29,7 +29,7 @@ KINDS = ("recording", "play", "conversation")
 
 
 def scores(gaps: Sequence[float]) -> Floats:
-    """The normal scores of the gaps of a run, two of which differ."""
+    """Return the normal scores of the gaps of a run, two of which differ."""
     found = norm.ppf((rankdata(gaps) - 0.5) / len(gaps))
     return found / np.sqrt(np.mean(found**2))
 
@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def line(folder: Path) -> str:
-    """What is said of a folder.
+    """Describe a folder.
 
     Raises:
         InputError: it has no runs, or one that cannot be read.

@@ -1,4 +1,4 @@
-"""How often the regression gate is right, on made-up runs with the noise of a real machine.
+"""Measure how often the regression gate is right, on made-up runs with a machine's noise.
 
 No audio is played: `made_pairs` makes the pairs of turns, `turngap.check.verdict` judges
 them. Every share comes with its 95 % interval (Clopper and Pearson). Deterministic.

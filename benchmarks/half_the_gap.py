@@ -1,4 +1,4 @@
-"""How much of stock pipecat's turn gap is left, and how often people are cut into for it.
+"""Measure how much of stock pipecat's gap is left, and how often people are cut into.
 
 Both halves stand side by side in the tables of docs/half-the-gap.md, on the library's synthetic
 voices and on people of whom you have recordings. The same engines and recordings for every agent.
@@ -81,7 +81,7 @@ ALWAYS_REAL = ("overhead",)
 
 
 def contenders_of(part: str) -> list[Contender]:
-    """Who plays it."""
+    """Return the agents that play it."""
     if part == "steps":
         reading = READING_ENGINES
         return [stock(reading), *cumulative(reading), *each_off(reading)]
@@ -93,7 +93,7 @@ def contenders_of(part: str) -> list[Contender]:
 
 
 def recordings_of(part: str, names: Sequence[str]) -> list[LoadedScenario]:
-    """What it plays of the library."""
+    """Return the scenarios of the library that it plays."""
     library = library_dir()
     if names or part in RECORDINGS:
         return load_scenarios(scenario_paths(library, names or RECORDINGS[part]))
@@ -105,7 +105,7 @@ def recordings_of(part: str, names: Sequence[str]) -> list[LoadedScenario]:
 
 
 def pieces_of(part: str, arguments: argparse.Namespace, scratch: Path) -> Iterator[Piece]:
-    """The pieces of a part: people are one for each condition."""
+    """Return the pieces of a part: for people, one for each condition."""
     rounds = {"rounds": max(arguments.rounds, arguments.phases), "phases": arguments.phases}
     who = [c for c in contenders_of(part) if c.name in (arguments.agent or [c.name])]
     if part != "people":

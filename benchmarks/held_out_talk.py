@@ -41,7 +41,7 @@ def without_facts() -> Iterator[Dialogue]:
 
 
 def turn_of(turn: Turn, audio: str) -> dict[str, Any]:
-    """A turn as a scenario has it."""
+    """Return a turn as a scenario has it."""
     made: dict[str, Any] = {"say": turn.user, "audio": audio, "reply": turn.reply}
     if turn.content is not None:
         made["expect"] = {"reply": expectation(turn)}
@@ -49,7 +49,7 @@ def turn_of(turn: Turn, audio: str) -> dict[str, Any]:
 
 
 def expectation(turn: Turn) -> dict[str, Any]:
-    """What makes a reply right, as `training.grammar.score.right` has it.
+    """Return the expectation of a reply, as `training.grammar.score.right` has it.
 
     Raises:
         ValueError: two parts of the reply have several wordings each; a scenario has one such part.

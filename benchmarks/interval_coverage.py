@@ -1,4 +1,4 @@
-"""How often a 95 % interval holds the truth, where turns are not independent.
+"""Measure how often a 95 % interval holds the truth, where turns are not independent.
 
     nice python benchmarks/interval_coverage.py --trials 1000
 
@@ -48,7 +48,7 @@ SLOWER = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """So many conversations of so many turns, played so often.
+    """A library: conversations, turns in each, and how often it is played.
 
     `recording` and `play` are the correlations of two gaps of one recording and of one play; `slow`
     is the share of recordings that are far slower than all others, `lost` that of calls that end
@@ -73,7 +73,7 @@ class Library:
         ]
 
     def gaps(self, rng: np.random.Generator) -> Floats:
-        """Standard normal but for those that are slow, in the order of the takes."""
+        """Draw from a standard normal but for slow ones, in the order of the takes."""
         shape = (self.conversations, self.turns, self.rounds)
         calls = (shape[0], 1, shape[2])
         of_recording = rng.normal(size=(*shape[:2], 1))
@@ -86,7 +86,7 @@ class Library:
 
     @cache  # noqa: B019
     def truth(self, q: float) -> float:
-        """The quantile to be held; infinite where calls that were lost reach down to it."""
+        """Return the quantile to be held; infinite where lost calls reach down to it."""
         if q >= 1 - self.lost:
             return inf
 
@@ -135,7 +135,7 @@ Bounds = tuple[float, float] | None
 
 
 def bounds(found: Percentile | Proportion | CurveReading) -> Bounds:
-    """Where one end is not known, everything may lie beyond."""
+    """Count an unknown end as infinite."""
     if found.low is None and found.high is None:
         return None
     return (-inf if found.low is None else found.low), (inf if found.high is None else found.high)
@@ -144,7 +144,7 @@ def bounds(found: Percentile | Proportion | CurveReading) -> Bounds:
 def of_library(
     library: Library, rng: np.random.Generator
 ) -> Iterator[tuple[tuple[str, str], float, Bounds]]:
-    """Of each figure and way, the truth and the interval."""
+    """Return the truth and the interval, for each figure and way."""
     values, takes = library.gaps(rng).tolist(), library.takes()
     finite = [value for value in values if value < inf]
     for name, q in QUANTILES.items():
@@ -192,7 +192,7 @@ def show_libraries(trials: int) -> None:
 
 
 def show_pairs(trials: int) -> None:
-    """The difference of two shares of right answers."""
+    """Return the difference of two shares of right answers."""
     print("| recorded, rounds | one alone, other alone | difference |")
     print("| --- | --- | --- |")
     for k, rounds in ((2, 10), (3, 7), (10, 3), (21, 3), (48, 1)):
@@ -213,7 +213,7 @@ def _difference(
 
 
 def show_curve(trials: int) -> None:
-    """The gap at 5 % cut-ins of an agent that waits for silence, of made-up longest pauses."""
+    """Return the gap at 5 % cut-ins of an agent that waits for silence, of made-up libraries."""
     print(f"| recorded | gap at 5 % cut-ins ({AT_5_MS:.0f} ms) |\n| --- | --- |")
     for n in (2, 10, 20, 25, 50, 72, 100, 250):
         cells = coverage(max(1, trials // 4), partial(_gap_at_5, n))
@@ -236,7 +236,7 @@ def _gap_at_5(n: int, rng: np.random.Generator) -> Iterator[tuple[str, float, Bo
 
 
 def show_gate(trials: int) -> None:
-    """What `check` passes: candidates that are as bad as a limit, and one that is as good."""
+    """Count what `check` passes: candidates as bad as a limit, and one that is as good."""
     print("| calls x turns | the candidate | `pass` | the metric's `pass` |")
     print("| --- | --- | --- | --- |")
     cases = [

@@ -1,4 +1,4 @@
-"""How far `turngap label` is off, on people and on the shipped recordings with noise over them.
+"""Measure the error of `turngap label`, on people and on shipped recordings with noise.
 
     python benchmarks/labels.py [--voices DIR]
 
@@ -55,7 +55,7 @@ class Labelled:
 
 
 def at_level(pcm: Pcm, db: float) -> Pcm:
-    """The recording louder or softer; what does not fit into int16 is clipped."""
+    """Return the recording louder or softer; what does not fit into int16 is clipped."""
     return np.clip(np.rint(pcm * 10 ** (db / 20)), -FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
 
 
@@ -76,7 +76,7 @@ def with_noise(pcm: Pcm, snr_db: float | None, speech: SpeechBounds, seed: int) 
 def said_again(
     pcm: Pcm, rate: int, speech: dict[str, float], *, pause_ms: int, word_ms: int, db: float
 ) -> tuple[Pcm, dict[str, float]]:
-    """The end of the speech once more, after a pause with the sound of the room; its bounds."""
+    """Repeat the end of the speech after a pause with the sound of the room."""
     start, end, pause, word, decay = (
         round(ms * rate / 1000)
         for ms in (speech["start_ms"], speech["end_ms"], pause_ms, word_ms, DECAY_MS)

@@ -28,7 +28,7 @@ CONVERSATIONS = (4, 2, 2, 2, 3, 2, 3, 3, 3, 3, 3, 1)
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What a machine does to the same turn played again, ms.
+    """Noise of a machine on the same turn played again, ms.
 
     Attributes:
         play: standard deviation from play to play.
@@ -108,7 +108,7 @@ def simulated_pairs(
 
 
 class _Wave:
-    """What the machine adds to whatever is played next."""
+    """Time that the machine adds to whatever is played next."""
 
     def __init__(self, noise: Noise, plays: int, rng: np.random.Generator) -> None:
         self._noise, self._rng = noise, rng

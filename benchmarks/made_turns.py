@@ -15,7 +15,7 @@ def made_turn(
     *,
     say: str = "",
 ) -> Turn:
-    """A turn whose reply was heard to its end, within the default budget or late.
+    """Make a turn whose reply was heard to its end, within the default budget or late.
 
     Without a gap, no reply came.
     """

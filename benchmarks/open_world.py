@@ -1,4 +1,4 @@
-"""How soon an agent of open-domain engines answers here: a row an agent, over the library.
+"""Measure how soon agents of open-domain engines answer here, over the library.
 
 Where there are no weights, each engine is made with the *shape* of the published one: as many
 layers, as wide, with random numbers in them. It calculates as the published one does, hears or says
@@ -74,7 +74,7 @@ class Row:
 
 
 def whisper_of(shape: str) -> Models:
-    """A Whisper."""
+    """Return the settings of a Whisper."""
 
     def models(out: Path) -> dict[str, str]:
         folder = out / f"whisper-{shape}"
@@ -91,7 +91,7 @@ def whisper_of(shape: str) -> Models:
 
 
 def llm_of(shape: str) -> Models:
-    """A language model in the agent's process."""
+    """Return the settings of a language model in the agent's process."""
 
     def models(out: Path) -> dict[str, str]:
         folder = out / f"llm-{shape}"
@@ -103,7 +103,7 @@ def llm_of(shape: str) -> Models:
 
 
 def piper(out: Path) -> dict[str, str]:
-    """A voice of piper's quality `medium`."""
+    """Return the settings of a voice of piper's quality `medium`."""
     file = out / "piper-medium.onnx"
     if not file.is_file():
         random_vits.make(file, "medium")
@@ -111,7 +111,7 @@ def piper(out: Path) -> dict[str, str]:
 
 
 def together(*parts: Models) -> Models:
-    """The settings of all of them."""
+    """Return the settings of all of them."""
     return lambda out: {key: value for part in parts for key, value in part(out).items()}
 
 
@@ -153,7 +153,7 @@ def play(row: Row, arguments: argparse.Namespace) -> None:
 
 
 def table(out: Path, everybody: Sequence[Row]) -> str:
-    """The rows of which there are runs, as Markdown.
+    """Write the rows that have runs, as Markdown.
 
     Raises:
         InputError: there are none.
@@ -219,7 +219,7 @@ def cells(row: Row, runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def quantile(values: Sequence[float], q: float) -> str:
-    """A percentile of values, or a dash."""
+    """Write a percentile of values, or a dash."""
     return f"{np.quantile(values, q):.0f}" if values else "–"
 
 

@@ -1,4 +1,4 @@
-"""How far off turngap and its peers are: all of them measure agents whose delays are known.
+"""Measure the errors of turngap and its peers, on agents whose delays are known.
 
     python benchmarks/peers.py                 # 25 turns with and without a lead-in: some 8 minutes
     python benchmarks/peers.py --condition noise --turns 10
@@ -81,7 +81,7 @@ class Round:
     scratch: Path
 
     def direction(self) -> int:
-        """Forwards in one round and backwards in the next, so that nobody is always the first."""
+        """Order them forwards in one round and backwards in the next."""
         return 1 if self.number % 2 == 0 else -1
 
     def delays(self, low: float, high: float) -> list[float]:
@@ -94,14 +94,14 @@ class Round:
 
 
 def named(peer: str) -> str:
-    """A peer with its version."""
+    """Name a peer with its version."""
     if peer.startswith("pipecat"):
         return f"{peer} ({version('pipecat-ai')})"
     return f"{peer} {PEERS[peer] if peer in PEERS else version(peer)}"
 
 
 def lines_of(file: Path, skip: int = 0) -> list[dict[str, Any]]:
-    """What an agent has told so far, but for the first lines."""
+    """Read the agent's account so far, but for the first lines."""
     if not file.exists():
         return []
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()[skip:]]
@@ -142,7 +142,7 @@ async def on_loopback(
 
 
 def unlike(turns: int, answered: int) -> str:
-    """Why the agent's account cannot be laid beside the turns; empty: it can."""
+    """Explain why the agent's account does not fit the turns; empty: it does."""
     return "" if answered == turns else f"the agent answered {answered} times in {turns} turns"
 
 
@@ -210,7 +210,7 @@ async def on_bot(of: Round) -> list[Measured]:
 
 
 def peers_environment() -> tuple[Path | None, str]:
-    """The interpreter that has the peers, or why there is none."""
+    """Find the interpreter that has the peers, or explain why there is none."""
     exact = [f"{name}=={release}" for name, release in PEERS.items()]
     try:
         # voicebench speaks protobuf by pipecat's own definitions.

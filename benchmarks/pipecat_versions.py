@@ -1,4 +1,4 @@
-"""Which versions of pipecat turngap's two lines work in: a stock bot of each, measured.
+"""Measure a stock bot with turngap's two lines in each version of pipecat.
 
     python benchmarks/pipecat_versions.py                       # 1.8 to 1.14
     python benchmarks/pipecat_versions.py 1.8 1.12
@@ -33,7 +33,7 @@ VERSIONS = tuple(f"1.{minor}" for minor in range(8, 15))
 
 @dataclass(frozen=True)
 class Row:
-    """What came of a version: its turns, or why there are none."""
+    """Result of a version: its turns, or why there are none."""
 
     pipecat: str
     turns: int = 0

@@ -55,7 +55,7 @@ SETS = ("turn.speculate=false", "tts.speed_wpm=300")
 
 
 def contenders(names: Sequence[str], urls: Mapping[str, str]) -> list[BackendChoice]:
-    """The backends of these names; `urls` are the servers', by name.
+    """Return the backends of these names; `urls` are the servers', by name.
 
     Raises:
         InputError: there is no such backend, or it needs a server and there is none.
@@ -154,7 +154,7 @@ def _ask_on(url: str, streams: int) -> None:
 
 
 def plan_of(arguments: argparse.Namespace, chosen: Sequence[BackendChoice]) -> ComparePlan:
-    """What is played.
+    """Read the library that is played.
 
     Raises:
         InputError: there is no such library.
@@ -180,7 +180,7 @@ def plan_of(arguments: argparse.Namespace, chosen: Sequence[BackendChoice]) -> C
 
 
 def pairs(pieces: Pieces) -> str:
-    """What each piece says of each two of its backends, as a list in Markdown."""
+    """Write what each piece says of each two of its backends, as a list in Markdown."""
     return "\n".join(f"- {words.pair(pair)}" for record in pieces.records for pair in record.pairs)
 
 

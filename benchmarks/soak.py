@@ -50,7 +50,7 @@ WARM_UP = 40
 
 @dataclass(frozen=True)
 class Figures:
-    """What a process holds."""
+    """Resources that a process holds."""
 
     descriptors: int
     tasks: int
@@ -71,7 +71,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Soaked:
-    """How conversations came out, and what was held at rest before, after a warm-up, and after."""
+    """Results of conversations, and resources at rest before, after a warm-up, and after."""
 
     came: Counter[str]
     figures: tuple[Figures, Figures, Figures]
@@ -192,7 +192,7 @@ async def serving(
 
 
 def a_turn() -> Pcm:
-    """The first turn of the first scenario that ships, with the silence after it."""
+    """Return the first turn of the first scenario that ships, with the silence after it."""
     scenario = load_scenario(scenario_paths(library_dir(None))[0])
     return np.concatenate((cues_of(scenario)[0].pcm, np.zeros(RATE, np.int16)))
 

@@ -28,7 +28,7 @@ class VirtualClock:
         self._now_ns = 0
 
     def now_ns(self) -> int:
-        """The deadline of the latest sleep."""
+        """Return the deadline of the latest sleep."""
         return self._now_ns
 
     async def sleep_until_ns(self, deadline_ns: int) -> None:

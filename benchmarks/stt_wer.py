@@ -50,7 +50,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Heard:
-    """What became of a recording."""
+    """Result of a recording."""
 
     said: Said
     utterances: list[str]
@@ -108,7 +108,7 @@ def measure(library: Path, settings: PocketsphinxSettings) -> list[Heard]:
 
 
 def words_wrong(results: list[Heard]) -> str:
-    """The word error rate with its interval, from recordings drawn again with replacement."""
+    """Return the word error rate with its interval, from recordings drawn with replacement."""
     wrong = np.array([r.wrong for r in results])
     words = np.array([len(r.said.words) for r in results])
     drawn = np.random.default_rng(0).integers(0, len(results), (RESAMPLES, len(results)))

@@ -115,7 +115,7 @@ def transport_at(
 def bot(
     transport: SingleClientWebsocketServerTransport, answers: Answers, speaks: Speaks
 ) -> PipelineWorker:
-    """The bot, to be run by pipecat."""
+    """Build the bot that pipecat runs."""
     aggregators = LLMContextAggregatorPair(
         LLMContext(),
         user_params=LLMUserAggregatorParams(

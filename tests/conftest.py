@@ -1,4 +1,4 @@
-"""What all tests share: settings, the order of tests, voices for piper, made-up agents and runs."""
+"""Shared by all tests: settings, their order, voices for piper, made-up agents and runs."""
 
 import gc
 import os

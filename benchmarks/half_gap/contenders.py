@@ -99,7 +99,7 @@ class Contender:
     traced: bool = True
 
     def choice(self, folder: Path) -> AgentChoice:
-        """The agent, its stack written into a folder: no command line can say all of it."""
+        """Return the agent, its stack written into a folder, as no command line holds all of it."""
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{self.stack.name}.toml"
         file.write_text(as_toml(self.stack), encoding="utf-8")
@@ -126,7 +126,7 @@ def contender(
 
 
 def as_toml(stack: Stack) -> str:
-    """The stack as a stack file."""
+    """Write the stack as a stack file."""
     values = stack.model_dump(exclude={"name", "description"})
     lines = [f"name = {json.dumps(stack.name)}"]
     for table, keys in values.items():

@@ -1,4 +1,4 @@
-"""What came of the pieces, agent by agent."""
+"""Figures of the pieces, agent by agent."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ PEOPLE, OVERHEAD, STEPS, LIBRARY = "people", "overhead", "steps", "library"
 
 
 class Key(NamedTuple):
-    """What tells a turn from all others of its agent.
+    """Key of a turn among all others of its agent.
 
     `piece` is its folder; "" in virtual time, where turns are alike whenever they are played.
     """
@@ -49,7 +49,7 @@ class Key(NamedTuple):
 
 
 class Group(NamedTuple):
-    """What is compared with one another: the same recordings and engines, in the same time.
+    """Key of turns that compare: the same recordings and engines, in the same time.
 
     `what` is `people`, `steps`, `overhead`, or `library` for all other parts.
     """
@@ -67,7 +67,7 @@ class Played:
     turns: Mapping[Key, Turn]
 
     def only(self, keys: Iterable[Key]) -> "Played":
-        """Some of it."""
+        """Return part of it."""
         return Played(self.name, {key: self.turns[key] for key in keys})
 
 
@@ -100,7 +100,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Manners:
-    """How an agent behaves where people pause, speak slowly, interrupt it or say "mm-hmm"."""
+    """Behaviour where people pause, speak slowly, interrupt or say "mm-hmm"."""
 
     name: str
     pauses: Proportion
@@ -114,7 +114,7 @@ class Manners:
 
 @dataclass(frozen=True)
 class Overhead:
-    """What an agent needs beyond the hold that it chose and its engines' known time."""
+    """Time beyond the hold that the agent chose and its engines' known time."""
 
     name: str
     n: int
@@ -151,7 +151,7 @@ def runs(out: Path) -> Iterable[Run]:
 
 
 def usual(played: Played, scenarios: Mapping[str, Scenario]) -> Played:
-    """The conversations that are played by default, of the part that plays them all."""
+    """Return the conversations that are played by default, of the library's part."""
     return played.only(
         key
         for key in played.turns
@@ -188,14 +188,14 @@ def row(played: Played, others: Sequence[Played]) -> Row:
 
 
 def _gap(turns: Sequence[Turn], q: float) -> Percentile:
-    """Of the turns that were due a reply; one without counts as slower than any."""
+    """Return gaps of turns that were due a reply; one without counts as slower than any."""
     due = [t for t in turns if t.replied or t.outcome in ("no_reply", "error")]
     gaps = [inf if t.gap_ms is None or not t.replied else t.gap_ms for t in due]
     return percentile_of(gaps, [t.take for t in due], q)
 
 
 def paired(reference: Played, candidate: Played) -> list[Pair]:
-    """The turns that both took in the same piece.
+    """Return the turns that both took in the same piece.
 
     Rounds of a recording are played at other positions on the grid, and differ in little else. So
     it is the recordings that are resampled, with all their rounds.
@@ -232,7 +232,7 @@ def manners(played: Played, scenarios: Mapping[str, Scenario]) -> Manners:
 
 
 def is_paused(turn: Turn) -> bool:
-    """Whether the person stops to think in the middle of the turn."""
+    """Check whether the person stops to think in the middle of the turn."""
     return turn.scenario in PAUSED or (turn.scenario in PAUSED_FIRST and turn.turn == 1)
 
 
@@ -261,13 +261,13 @@ def overhead(played: Played, hold_ms: float | None) -> Overhead:
 
 
 def soonest_ms(turn: Turn, needed: float) -> float:
-    """What would do if a guess were made at the first sign of silence, and never later."""
+    """Return the least time if a guess is made at the first sign of silence, and never later."""
     held_ms = turn.counts.get("hold_ms")
     return needed if held_ms is None else max(held_ms, PAUSE_MS + TTFT_MS)
 
 
 def needed_ms(turn: Turn, hold_ms: float | None) -> float | None:
-    """The gap that the chosen hold and the engines' known time leave no way around."""
+    """Return the gap that the chosen hold and the engines' known time make inevitable."""
     held_ms = turn.counts.get("hold_ms", hold_ms)
     if held_ms is None:
         return None

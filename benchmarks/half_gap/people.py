@@ -36,12 +36,12 @@ Sound = NDArray[np.float64]
 
 
 def louder(sound: Sound, speech: SpeechBounds, by_db: float) -> tuple[Sound, float]:
-    """The same voice, louder or, if `by_db` is negative, softer."""
+    """Return the same voice, louder or, if `by_db` is negative, softer."""
     return sound * 10 ** (by_db / 20), 0.0
 
 
 def noisy(sound: Sound, speech: SpeechBounds, snr_db: float) -> tuple[Sound, float]:
-    """The voice in white noise `snr_db` below its active level."""
+    """Return the voice in white noise `snr_db` below its active level."""
     before, after = (round(ms * RATE / 1000) for ms in (NOISE_BEFORE_MS, NOISE_AFTER_MS))
     padded = np.pad(sound, (before, after))
     noise = np.random.default_rng(0).standard_normal(len(padded))
@@ -49,7 +49,7 @@ def noisy(sound: Sound, speech: SpeechBounds, snr_db: float) -> tuple[Sound, flo
 
 
 def telephone(sound: Sound, speech: SpeechBounds) -> tuple[Sound, float]:
-    """The voice over 8 kHz µ-law (G.711's companding), resampled there and back."""
+    """Return the voice over 8 kHz µ-law (G.711's companding), resampled there and back."""
     narrow = np.clip(soxr.resample(sound, RATE, RATE // 2), -1, 1)
     code = np.rint(np.sign(narrow) * np.log1p(_MU * np.abs(narrow)) / np.log1p(_MU) * 127) / 127
     heard = np.sign(code) * np.expm1(np.abs(code) * np.log1p(_MU)) / _MU
@@ -69,7 +69,7 @@ CONDITIONS: dict[str, Callable[[Sound, SpeechBounds], tuple[Sound, float]]] = {
 
 
 def active_level(sound: Sound, speech: SpeechBounds) -> float:
-    """The voice's RMS without its pauses, in windows of 20 ms."""
+    """Return the voice's RMS without its pauses, in windows of 20 ms."""
     first, last = (round(ms * RATE / 1000) for ms in (speech.start_ms, speech.end_ms))
     window = RATE // 50
     voice = sound[first : first + (last - first) // window * window].reshape(-1, window)

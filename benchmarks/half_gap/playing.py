@@ -26,7 +26,7 @@ PROCESSES = 2
 
 @dataclass(frozen=True)
 class Piece:
-    """Who plays what.
+    """Assignment of agents to recordings.
 
     Attributes:
         condition: of the line, where people are played; "" otherwise.

@@ -1,4 +1,4 @@
-"""How many times as long one agent's gap is as another's, over the same turns."""
+"""Ratios of one agent's gap to another's, over the same turns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -64,7 +64,7 @@ def halves_table(groups: Sequence[tuple[Group, Sequence[Row]]]) -> str:
 
 
 def steps_table(rows: Sequence[Row]) -> str:
-    """What each step is worth: too few turns for a p95."""
+    """Write each step's gap: too few turns for a p95."""
     return _table(
         ("agent", "turns", "gap p50", "p50 to stock", "within 800 ms", "heard cut-ins"),
         [
@@ -82,7 +82,7 @@ def steps_table(rows: Sequence[Row]) -> str:
 
 
 def manners_table(rows: Sequence[Manners]) -> str:
-    """How they behave, agent by agent."""
+    """Write the behaviour, agent by agent."""
     return _table(
         MANNERS_HEAD,
         [
@@ -106,7 +106,7 @@ def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def overhead_table(found: Sequence[Overhead], tracing: tuple[int, float] | None) -> str:
-    """What is left beyond the hold and the engines, and what tracing costs."""
+    """Write the time beyond the hold and the engines, and the cost of tracing."""
     lines = [
         "| agent | n | overhead p50 | overhead p95 | p95, answers begun late counted |",
         "| --- | --- | --- | --- | --- |",
@@ -130,7 +130,7 @@ def share(found: Proportion) -> str:
 
 
 def decided(early: EarlyTurns) -> str:
-    """Turns with a false endpoint, or that the agent does not say when it takes one to be over."""
+    """Count turns with a false endpoint, or say that the agent does not report them."""
     return "not told" if early.decided is None else share(early.decided)
 
 

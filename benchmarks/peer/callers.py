@@ -1,4 +1,4 @@
-"""How each peer measures an agent: as its user would, by its own command.
+"""Callers of the peers: each measures an agent as its user would, by its own command.
 
 Each returns what it reported, ms, by the number of the turn; None where it heard nothing.
 """
@@ -37,7 +37,7 @@ class PeerError(Exception):
 
 
 async def by_turngap(url: str, dialect: str, turns: int) -> Reports:
-    """The turn gap, by turngap's own caller."""
+    """Measure the turn gap by turngap's own caller."""
     clock = MonotonicClock(precise=True)
     async with Endpoint(url, dialect).open(clock) as line:
         pcm, start_ms, end_ms = utterance(line.rate)

@@ -1,4 +1,4 @@
-"""What a peer's figures are off by, and the table of it."""
+"""Errors of a peer's figures, and the table of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What the agent injected in one turn, and what the peer made of it; None: it heard nothing."""
+    """Injected and reported gap of one turn; None: the peer heard nothing."""
 
     truth_ms: float
     reported_ms: float | None
@@ -38,7 +38,7 @@ class Measured:
     why_none: str = ""
 
     def errors(self) -> list[float]:
-        """Reported minus injected, ms; positive where the peer heard the agent late."""
+        """Return reported minus injected, ms; positive where the peer heard the agent late."""
         return [p.reported_ms - p.truth_ms for p in self.pairs if p.reported_ms is not None]
 
     def cells(self) -> list[str]:

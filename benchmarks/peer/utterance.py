@@ -17,7 +17,7 @@ LOUD_DBFS = -18.0
 
 
 def utterance(rate: int, after_ms: float = ROOM_MS) -> tuple[Pcm, float, float]:
-    """A shipped recording, cut at a loud sample: int16 at `rate` Hz, and its speech's bounds in ms.
+    """Return a shipped recording, cut at a loud sample: int16 at `rate` Hz, and its speech.
 
     The cut is the same in each rate, after resampling. `after_ms` of digital silence follow it.
     """

@@ -1,4 +1,4 @@
-"""Who is let in: by address, by origin, by token, and if there is a seat."""
+"""Admission of callers: by address, by origin, by token, and by seats."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""When the built-in agent traces a conversation, and under which span."""
+"""Traces of the built-in agent: in which conversations, and under which span."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the recogniser does not know is answered without the LLM, and forgotten."""
+"""Unknown utterances are answered without the LLM, and forgotten."""
 
 from pipecat.frames.frames import (
     EagerEndOfTurnCancelFrame,

@@ -1,4 +1,4 @@
-"""What passes a guard, what it drops, and what ends the connection, message by message."""
+"""The guard, message by message: passed, dropped, or the end of the connection."""
 
 import asyncio
 import json

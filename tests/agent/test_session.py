@@ -1,4 +1,4 @@
-"""What one conversation's pipeline is made of."""
+"""The pipeline of one conversation."""
 
 from pipecat.frames.frames import InputAudioRawFrame, TranscriptionFrame
 from pipecat.tests.utils import SleepFrame, run_test

@@ -1,4 +1,4 @@
-"""When the feed behind the TTS begins anew."""
+"""The feed behind the TTS and its restarts."""
 
 import pytest
 from pipecat.frames.frames import InterruptionFrame, TextFrame

@@ -1,4 +1,4 @@
-"""What is done ahead: the prompt read, the voice heard by nobody, and neither in anybody's way."""
+"""Work done ahead: the prompt read, a voice warmed up, without delaying a conversation."""
 
 import asyncio
 from collections.abc import AsyncGenerator

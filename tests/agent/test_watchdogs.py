@@ -1,4 +1,4 @@
-"""How an engine's silence is told, taken back and ended, and what is left alone."""
+"""An engine's silence: how it is reported, withdrawn and ended."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable

@@ -1,4 +1,4 @@
-"""What a run and a turn tell about themselves: figures, rows, a CSV file, and a notebook's view."""
+"""A run and a turn in Python: figures, rows, a CSV file, and a notebook's view."""
 
 import csv
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""When bytes arrived, as the kernel tells it: also where the event loop reads them much later."""
+"""Instants of arrival by the kernel, also where the event loop reads much later."""
 
 import asyncio
 import errno

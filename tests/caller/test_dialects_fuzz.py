@@ -1,4 +1,4 @@
-"""What every dialect that ships makes of its agent's own messages with other values in them."""
+"""Every shipped dialect reads its agent's messages with other values in them."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Where an agent is and how it is spoken to: variables, headers, keys, and dialects found out."""
+"""Addresses of agents: variables, headers, keys, and dialects found out."""
 
 import asyncio
 import json

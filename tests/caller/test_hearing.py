@@ -1,4 +1,4 @@
-"""What the caller's listening half makes of what the agent says about itself."""
+"""Events from what an agent reports of itself."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""How much of what an agent sends is kept, and what is said of the rest."""
+"""Limits of what an agent sends, and the notes about the rest."""
 
 import numpy as np
 import pytest

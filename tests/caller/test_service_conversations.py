@@ -1,4 +1,4 @@
-"""What one dialect alone has, in virtual time: audio that comes too late, a guessed flush."""
+"""Features of single dialects, in virtual time: audio that comes too late, a guessed flush."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What the ear takes for a word, among the sounds that agents make besides."""
+"""Words among the other sounds that agents make."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""What a verdict says of given pairs: failing turns count, small samples decide nothing."""
+"""Verdicts on given pairs: failing turns count, small samples decide nothing."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What becomes of a command whose reader has gone, or whose user has had enough."""
+"""A command whose reader has closed the pipe, or whose user interrupts it."""
 
 import io
 import json

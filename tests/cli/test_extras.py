@@ -1,4 +1,4 @@
-"""Which extras `./run` installs for the agent that a command names."""
+"""Extras that `./run` installs for the agent that a command names."""
 
 import pytest
 

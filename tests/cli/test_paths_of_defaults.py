@@ -1,4 +1,4 @@
-"""What `turngap.toml` names lies in its own folder, wherever turngap is called."""
+"""Paths in `turngap.toml` are of its own folder, wherever turngap is called."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""How long work shows how far it has come, and how much time is left."""
+"""Progress of long work: how far it is, and how much time is left."""
 
 from pathlib import Path
 

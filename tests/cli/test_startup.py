@@ -1,4 +1,4 @@
-"""What a command does not import, so that it begins at once: a matter of structure, not of time."""
+"""Commands import little, so that they begin at once: a matter of structure, not of time."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the caller's own lateness may have made is never told as a difference of two backends."""
+"""The caller's own lateness is never reported as a difference of two backends."""
 
 import json
 from pathlib import Path

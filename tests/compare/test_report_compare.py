@@ -1,4 +1,4 @@
-"""How a comparison of many backends is shown: beside each other on any width, and nothing twice."""
+"""Reports of many backends: side by side at any width, and nothing twice."""
 
 import io
 

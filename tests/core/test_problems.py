@@ -1,4 +1,4 @@
-"""What a check finds wrong, in words for whoever wrote it."""
+"""Problems of a file, in words for its author."""
 
 from typing import Annotated, Literal
 

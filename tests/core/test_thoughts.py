@@ -1,4 +1,4 @@
-"""What a model thinks is cut out of its reply, in whichever pieces the reply comes."""
+"""Thoughts are cut out of a reply, in whichever pieces the reply comes."""
 
 from collections.abc import Iterable
 from itertools import pairwise

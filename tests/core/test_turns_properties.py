@@ -1,4 +1,4 @@
-"""What holds for every turn, whatever the line brings in whatever order."""
+"""Properties of every turn, whatever the line brings in whatever order."""
 
 from collections.abc import Sequence
 from typing import get_args

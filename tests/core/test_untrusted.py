@@ -1,4 +1,4 @@
-"""What a peer's texts, numbers and JSON become."""
+"""Texts, numbers and JSON of a peer, and the values made of them."""
 
 import json
 import math

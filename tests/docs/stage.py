@@ -1,4 +1,4 @@
-"""Where the commands of the documentation are run: a folder that has what they name, and stand-ins.
+"""A folder in which the documentation's commands run, and stand-ins for agents.
 
 Agents answer at once (`FakeAgents`), and so do a load test, a server that would serve until Ctrl-C,
 a hub and a judge. Everything else is turngap's own:

@@ -1,4 +1,4 @@
-"""How many descriptors this process has open."""
+"""Count the descriptors that this process has open."""
 
 from pathlib import Path
 

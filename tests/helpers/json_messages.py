@@ -1,4 +1,4 @@
-"""What a session of a dialect and a server that speaks JSON say to each other."""
+"""Exchange between a dialect's session and a server that speaks JSON."""
 
 import json
 from typing import Any

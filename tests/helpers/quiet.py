@@ -1,4 +1,4 @@
-"""Whether another process used the machine while a test measured time.
+"""Watch whether another process used the machine while a test measured time.
 
 A test in real time that fails is reported as not measured, which is neither passed nor failed, if
 two things hold. What failed is about time: an assertion within `with quiet.measured():`, or

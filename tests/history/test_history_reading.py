@@ -1,4 +1,4 @@
-"""What `entries` says of each kind of stored folder, whatever state it is in."""
+"""`entries` reads each kind of stored folder, whatever state it is in."""
 
 import os
 

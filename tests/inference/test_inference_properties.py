@@ -1,4 +1,4 @@
-"""What holds for every server, policy and course of arrivals."""
+"""Properties of every server, policy and course of arrivals."""
 
 from dataclasses import replace
 from itertools import pairwise

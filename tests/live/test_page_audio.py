@@ -1,4 +1,4 @@
-"""What the page hears, against turngap's own ear: audible bounds, noise floor, resampling."""
+"""The page's ear against turngap's own: audible bounds, noise floor, resampling."""
 
 import base64
 from typing import Any

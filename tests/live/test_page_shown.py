@@ -1,4 +1,4 @@
-"""What the page shows and says, with an agent whose strings the test pulls. No real time."""
+"""Texts and drawings of the page, with an agent that the test controls. No real time."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What a load test may be asked for, and what is refused before anything is started."""
+"""Requests for a load test, and those refused before anything is started."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What calls alone show, in virtual time: a level then holds as many calls at once as it says."""
+"""Rehearsal in virtual time: a level then holds as many calls at once as it says."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""How a load test is written: one sentence that is sure, and every hard case said as it is."""
+"""Reports of load tests: one sentence that is sure, and every hard case."""
 
 import csv
 import json

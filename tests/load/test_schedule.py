@@ -1,4 +1,4 @@
-"""When which call begins: whatever the shapes, the level and the seed are."""
+"""Schedules of calls, whatever the shapes, the level and the seed are."""
 
 import itertools
 import math

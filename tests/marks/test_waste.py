@@ -1,4 +1,4 @@
-"""What void answers have cost."""
+"""The cost of discarded answers."""
 
 from turngap.marks.turn import Waste
 

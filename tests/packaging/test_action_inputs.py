@@ -1,4 +1,4 @@
-"""What the action is asked: its inputs, and which commit is compared with."""
+"""Inputs of the action, and the commit that it compares with."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What `pip install turngap` without extras can do: measure somebody's agent, and no more."""
+"""`pip install turngap` without extras measures somebody's agent."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What may not be in the repository: names of one machine, or of one place to download from."""
+"""No tracked file names one machine, or one place to download from."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What is built from this checkout, built as an installer would, with the same backend."""
+"""The wheel of this checkout, built as an installer would, with the same backend."""
 
 import json
 import os

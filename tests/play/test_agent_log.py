@@ -1,4 +1,4 @@
-"""What is left of an agent's log when the agent has ended: no secret, and not too much."""
+"""The log of an agent that has ended: no secret, and not too much."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What must not look right when it is not: starved callers, broken runs, secrets, failures."""
+"""Spoilt runs look spoilt: starved callers, broken runs, secrets, failures."""
 
 import asyncio
 import json

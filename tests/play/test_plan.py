@@ -1,4 +1,4 @@
-"""What a plan says beforehand: how many turns are played, and about how long that takes."""
+"""Plans: how many turns are played, and about how long that takes."""
 
 from pathlib import Path
 from typing import Any

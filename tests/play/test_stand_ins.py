@@ -1,4 +1,4 @@
-"""What of a measurement is not real, as every report says beside its figures."""
+"""Parts of a measurement that are not real, as every report names them."""
 
 import pytest
 from commandline import SCENARIOS

@@ -1,4 +1,4 @@
-"""Who takes `--start`: the run it is started for, what is stored of it, what is refused."""
+"""`--start`: the run it is started for, what is stored of it, what is refused."""
 
 import socket
 import sys

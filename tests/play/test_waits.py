@@ -1,4 +1,4 @@
-"""How long is waited for a reply, and for the silence after it: options, and what is refused."""
+"""Waits for a reply, and for the silence after it: options, and what is refused."""
 
 from pathlib import Path
 

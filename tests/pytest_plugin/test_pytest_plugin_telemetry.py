@@ -1,4 +1,4 @@
-"""Where tests send telemetry (flag, ini file, a test's `otlp=`), and what could not be sent."""
+"""Telemetry of tests: flag, ini file, a test's `otlp=`, and failed deliveries."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What pytest shows while a test plays: how much it is, how far it has come, and how long yet."""
+"""Progress in pytest while a test plays."""
 
 import pytest
 from fake_agents import NEW, FakeAgents

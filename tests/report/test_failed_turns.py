@@ -1,4 +1,4 @@
-"""What is said of turns that the agent itself could not answer."""
+"""Reports of turns that the agent itself could not answer."""
 
 from made_records import make_run, make_turn
 

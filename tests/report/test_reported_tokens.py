@@ -1,4 +1,4 @@
-"""How fast the LLM was: per turn, over a run, and how it is said."""
+"""Speed of the LLM in reports: per turn, and over a run."""
 
 from made_records import make_run, make_turn
 

@@ -1,4 +1,4 @@
-"""Where speech is found in a recording, and what is said about the finding."""
+"""Speech found in a recording, and warnings about it."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What is right, wrong or not judged, as a table: signs, times, money, negation, scripts."""
+"""Right, wrong or not judged, as a table: signs, times, money, negation, scripts."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What the tests of the recognisers that read in a thread share."""
+"""Fixtures for the recognisers that read in a thread."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What is known of a model beside a run: how often it was right on held-out dialogues."""
+"""A model's share of right answers on held-out dialogues, in runs and reports."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What a model thinks on the way to its answer: not heard, and not its first token."""
+"""Thoughts on the way to an answer are not heard, and not the first token."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a vLLM server says that a reply took, from its page of metrics to the turn's counts."""
+"""Times of a reply, from a vLLM server's page of metrics to the turn's counts."""
 
 import pytest
 from fake_openai import FakeOpenAI, serving

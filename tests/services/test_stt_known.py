@@ -1,4 +1,4 @@
-"""What the closed-domain recogniser does not know is not turned into the nearest sentence."""
+"""Unknown utterances are not turned into the nearest sentence."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What is read of a session's audio, and when: without a model."""
+"""Readings of a session's audio, and their times: without a model."""
 
 from collections.abc import Callable, Iterator
 from random import Random

@@ -1,4 +1,4 @@
-"""How a voice sounds where it falls silent, on voices made of harmonics."""
+"""Melody of a voice where it falls silent, on voices made of harmonics."""
 
 import numpy as np
 import pytest

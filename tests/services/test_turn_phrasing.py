@@ -1,4 +1,4 @@
-"""What the end of a text looks like, and what is meant by words over the agent."""
+"""Endings of texts, and words said over the agent."""
 
 import pytest
 

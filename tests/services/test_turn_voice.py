@@ -1,4 +1,4 @@
-"""When a voice begins and was last audible, by made-up verdicts and by Silero's."""
+"""Beginning and end of a voice, by made-up verdicts and by Silero's."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What is no file, too large, too deep or no number is refused, before it can hurt."""
+"""Files that are too large, too deep or none at all are refused."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What a stored turn says that the agent counted."""
+"""Counts in a stored turn."""
 
 from turngap.core.clock import ms_to_ns
 from turngap.core.events import AgentMarks, AgentSpeech, ToolCall, TurnEnded, UserSpeech

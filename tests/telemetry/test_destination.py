@@ -1,4 +1,4 @@
-"""Where telemetry goes, and what is said where it cannot."""
+"""Destinations of telemetry, and messages where there is none."""
 
 import pytest
 

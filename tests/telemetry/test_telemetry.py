@@ -1,4 +1,4 @@
-"""What a collector gets of the turns that were played, and what a collector that fails changes."""
+"""Telemetry of played turns, and the effect of a collector that fails."""
 
 import logging
 from collections.abc import Iterator

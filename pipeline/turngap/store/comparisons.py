@@ -1,4 +1,4 @@
-"""What `turngap compare` and `turngap turns` leave on disk next to their runs."""
+"""Stored records of `turngap compare` and `turngap turns`, next to their runs."""
 
 from typing import Annotated, Literal, Self
 

@@ -1,4 +1,4 @@
-"""What `turngap load` and `turngap simulate` leave on disk: how many calls an agent holds."""
+"""Stored records of `turngap load` and `turngap simulate`: how many calls an agent holds."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal

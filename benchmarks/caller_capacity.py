@@ -26,14 +26,14 @@ import psutil
 from capacity_agents import cpu_s, pin, serving
 from endings import errors_told
 
-from turngap.caller.conversation import Conversation, Patience, TurnCue
+from turngap.caller.conversation import Conversation, Patience
 from turngap.caller.endpoint import PIPECAT, Endpoint
 from turngap.clocks import MonotonicClock, undisturbed
 from turngap.core.clock import ms_to_ns, ns_to_ms
+from turngap.core.cue import Cue, SpeechBounds
 from turngap.core.results import OffsetRecord, Quantiles
 from turngap.core.stats import percentile
 from turngap.play.calibrate import absolute_quantiles, utterance
-from turngap.scenario.model import SpeechBounds
 from turngap.testing.dialects import require_half
 
 NO_OFFSET = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
@@ -83,7 +83,7 @@ class Level:
         return None if any(v is None for v, _ in goals) else True
 
 
-def question(rate: int) -> TurnCue:
+def question(rate: int) -> Cue:
     """Return the utterance of `turngap calibrate`, after a silence as long as a reply."""
     cue = utterance(rate)
     lead = np.zeros(rate * LEAD_MS // 1000, dtype=np.int16)

@@ -18,8 +18,8 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
+from turngap.core.cue import SpeechBounds
 from turngap.core.errors import InputError
-from turngap.scenario.model import SpeechBounds
 
 RATE = 16_000
 # What everybody is told, as nothing is known of what people of other recordings ask for.

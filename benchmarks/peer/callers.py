@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from peer.utterance import utterance
-from turngap.caller.conversation import Conversation, Patience, TurnCue
+from turngap.caller.conversation import Conversation, Patience
 from turngap.caller.endpoint import Endpoint
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ns_to_ms
+from turngap.core.cue import Cue, SpeechBounds, When
 from turngap.core.results import OffsetRecord
-from turngap.scenario.model import SpeechBounds, When
 
 Reports = dict[int, float | None]
 
@@ -42,7 +42,7 @@ async def by_turngap(url: str, dialect: str, turns: int) -> Reports:
     async with Endpoint(url, dialect).open(clock) as line:
         pcm, start_ms, end_ms = utterance(line.rate)
         speech = SpeechBounds(start_ms=start_ms, end_ms=end_ms)
-        cue = TurnCue(pcm, speech, When(after_reply_ms=PAUSE_MS), budget_ms=NO_REPLY_MS)
+        cue = Cue(pcm, speech, When(after_reply_ms=PAUSE_MS), budget_ms=NO_REPLY_MS)
         offset = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
         conversation = Conversation(line, [cue] * turns, clock, offset=offset, patience=PATIENCE)
         reports: Reports = {}

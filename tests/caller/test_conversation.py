@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from turngap.caller.conversation import BackchannelCue, Conversation, Patience, PlayedTurn, TurnCue
+from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.dialects.pipecat import PipecatSession
 from turngap.caller.hearing import WAV_HEADERS
 from turngap.caller.line import Line
@@ -17,9 +17,9 @@ from turngap.caller.said import AudioBytes, Incoming, Message
 from turngap.caller.stream import GRID_MS, RATE
 from turngap.core.audio import Pcm
 from turngap.core.clock import Clock
+from turngap.core.cue import BackchannelCue, Cue, SpeechBounds, When
 from turngap.core.events import AgentMarks, AgentSpeech, TurnEnded, UserSpeech
 from turngap.core.stages import UNATTRIBUTED
-from turngap.scenario.model import SpeechBounds, When
 from turngap.testing.account import Account
 from turngap.testing.agent import IDLE_MS, Reply, Script
 from turngap.testing.memory import line_to
@@ -59,9 +59,9 @@ def says(
     when: When = AFTER_REPLY,
     budget_ms: float = 800,
     under: Sequence[BackchannelCue] = (),
-) -> TurnCue:
+) -> Cue:
     pcm, bounds = in_room(tone(300) if speech is None else speech)
-    return TurnCue(pcm, bounds, when, budget_ms, tuple(under))
+    return Cue(pcm, bounds, when, budget_ms, tuple(under))
 
 
 def hums(reply_ms: float) -> BackchannelCue:
@@ -93,7 +93,7 @@ class Played:
 
 
 async def converse(
-    line: Line, cues: Sequence[TurnCue], clock: Clock, patience: Patience = QUICK
+    line: Line, cues: Sequence[Cue], clock: Clock, patience: Patience = QUICK
 ) -> Played:
     offset = await line.clock_offset()
     conversation = Conversation(line, cues, clock, offset=offset, patience=patience, watch=clock)
@@ -104,7 +104,7 @@ async def converse(
 
 def play(
     script: Script,
-    cues: Sequence[TurnCue],
+    cues: Sequence[Cue],
     patience: Patience = QUICK,
     session: PipecatSession | None = None,
 ) -> Played:

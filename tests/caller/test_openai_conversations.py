@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from openai_servers import FRAME_MS, Answering, FullDuplex
 
-from turngap.caller.conversation import Conversation, Patience, PlayedTurn, TurnCue
+from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.dialects.registry import find_dialect
 from turngap.caller.ear import Heard
+from turngap.core.cue import Cue, SpeechBounds, When
 from turngap.core.events import (
     AgentSilence,
     AgentSpeech,
@@ -20,7 +21,6 @@ from turngap.core.events import (
     PlayoutFlushed,
     UserTranscript,
 )
-from turngap.scenario.model import SpeechBounds, When
 from turngap.testing.agent import voice
 from turngap.testing.dialects.gpt_live import GptLiveHalf
 from turngap.testing.dialects.openai_realtime import OpenAIRealtimeHalf
@@ -39,15 +39,15 @@ class Played:
     faults: list[str]
 
 
-def says(rate: int, when: When, ms: float = 300) -> TurnCue:
+def says(rate: int, when: When, ms: float = 300) -> Cue:
     room = np.zeros(round(ROOM_MS * rate / 1000), dtype=np.int16)
     speech = voice(ms, rate)
     bounds = SpeechBounds(start_ms=ROOM_MS, end_ms=ROOM_MS + (len(speech) - 1) * 1000 / rate)
-    return TurnCue(np.concatenate((room, speech, room)), bounds, when, 800)
+    return Cue(np.concatenate((room, speech, room)), bounds, when, 800)
 
 
 def play(
-    server: Answering | FullDuplex, dialect: str, settings: dict[str, Any], cues: list[TurnCue]
+    server: Answering | FullDuplex, dialect: str, settings: dict[str, Any], cues: list[Cue]
 ) -> Played:
     async def course() -> Played:
         session = find_dialect(dialect).session(settings)

@@ -4,8 +4,8 @@ import pytest
 from timed_agents import Says, TimedAgent, hear, turn
 
 from turngap.caller.conversation import Patience
+from turngap.core.cue import When
 from turngap.core.turns import HOLD_GUESS
-from turngap.scenario.model import When
 
 TOOL = (Says(300, 600), Says(2200))  # "one moment", and the answer
 WITH_WORDS = (

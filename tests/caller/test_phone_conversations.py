@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from turngap.caller.conversation import Conversation, Patience, PlayedTurn, TurnCue
+from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.dialects.registry import find_dialect
 from turngap.caller.dialects.telephony import MOST_MARKS
 from turngap.core.audio import SpeechDetector, SpeechEnd
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
+from turngap.core.cue import Cue, SpeechBounds, When
 from turngap.core.results import OffsetRecord
-from turngap.scenario.model import SpeechBounds, When
 from turngap.testing.agent import voice
 from turngap.testing.dialects import make_half
 from turngap.testing.dialects.half import HungUp, Played, Spoken
@@ -85,12 +85,12 @@ class Bot:
             await self.sends(self.half.flush())
 
 
-def cue(rate: int, when: When = AFTER_REPLY) -> TurnCue:
+def cue(rate: int, when: When = AFTER_REPLY) -> Cue:
     room = np.zeros(rate * ROOM_MS // 1000, np.int16)
     speech = voice(300, rate)
     end_ms = ROOM_MS + (len(speech) - 1) * 1000 / rate
     bounds = SpeechBounds(start_ms=ROOM_MS, end_ms=end_ms)
-    return TurnCue(np.concatenate((room, speech, room)), bounds, when, 800.0)
+    return Cue(np.concatenate((room, speech, room)), bounds, when, 800.0)
 
 
 def play(bot: Bot, whens: Sequence[When]) -> list[PlayedTurn]:

@@ -11,10 +11,10 @@ from turngap.caller.conversation import Conversation, PlayedTurn
 from turngap.caller.dialects.encoding import Encoding
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.caller.said import Message
+from turngap.core.cue import When
 from turngap.core.frames import message_frame
 from turngap.core.results import OffsetRecord
 from turngap.play.calibrate import PATIENCE, utterance
-from turngap.scenario.model import When
 from turngap.testing.agent import Reply, Script
 from turngap.testing.dialects import HALVES
 from turngap.testing.dialects.elevenlabs import ElevenLabsHalf

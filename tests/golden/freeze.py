@@ -30,12 +30,12 @@ from every_document import every_document  # noqa: E402
 
 import turngap.cli  # noqa: E402
 from turngap.caller.conversation import Conversation, Patience  # noqa: E402
+from turngap.core.cue import When  # noqa: E402
 from turngap.core.results import Turn  # noqa: E402
 from turngap.play.calibrate import loopback_script, measured, plan  # noqa: E402
 from turngap.play.cues import cues_of  # noqa: E402
 from turngap.play.turn_record import turn_record  # noqa: E402
 from turngap.scenario.library import LoadedScenario, library_dir, load_scenario  # noqa: E402
-from turngap.scenario.model import When  # noqa: E402
 from turngap.testing.account import Account, Truth  # noqa: E402
 from turngap.testing.agent import Reply, Script  # noqa: E402
 from turngap.testing.dialects import HALVES  # noqa: E402

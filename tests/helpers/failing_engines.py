@@ -45,9 +45,9 @@ from turngap.caller.conversation import Conversation, PlayedTurn
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 from turngap.core.tracked import TrackedTurn
 from turngap.play.cues import cues_of
+from turngap.play.virtual import line_to_stack
 from turngap.scenario.library import library_dir, load_scenarios, scenario_paths
 from turngap.testing.agent import voice
-from turngap.testing.memory import line_to_stack
 from turngap.testing.virtual import LoopClock, in_virtual_time, virtual_clocks
 from turngap_services.llm.plain import PlainAdapter, plain_messages, plain_settings
 

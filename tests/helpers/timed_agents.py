@@ -7,13 +7,13 @@ from itertools import count
 
 import numpy as np
 
-from turngap.caller.conversation import Conversation, Patience, PlayedTurn, TurnCue
+from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.dialects.pipecat import PipecatSession, audio_frame, interruption_frame, parse
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.core.audio import SpeechDetector, SpeechStart
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
+from turngap.core.cue import Cue, SpeechBounds, When
 from turngap.core.frames import message_frame
-from turngap.scenario.model import SpeechBounds, When
 from turngap.testing.agent import voice
 from turngap.testing.memory import End, line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
@@ -21,11 +21,11 @@ from turngap.testing.virtual import LoopClock, in_virtual_time
 RATE, PACKET_MS = 16_000, 20.0
 
 
-def turn(ms: float = 1200, when: When = When(after_reply_ms=200)) -> TurnCue:  # noqa: B008
+def turn(ms: float = 1200, when: When = When(after_reply_ms=200)) -> Cue:  # noqa: B008
     """A person's turn of so many ms, with sharp edges."""
     room = np.zeros(round(60 * RATE / 1000), np.int16)
     pcm = np.concatenate((room, voice(ms, RATE), room))
-    return TurnCue(pcm, SpeechBounds(start_ms=60, end_ms=60 + ms - 1000 / RATE), when, 800.0)
+    return Cue(pcm, SpeechBounds(start_ms=60, end_ms=60 + ms - 1000 / RATE), when, 800.0)
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def _ms(ns: int | None) -> int | None:
 
 
 def hear(
-    agent: Callable[..., object], cues: Sequence[TurnCue], patience: Patience | None = None
+    agent: Callable[..., object], cues: Sequence[Cue], patience: Patience | None = None
 ) -> Heard:
     """Play the turns to the agent."""
     session = PipecatSession(rtvi=getattr(agent, "rtvi", False))

@@ -11,12 +11,13 @@ from made_records import make_turn
 from turngap.caller.line import Line
 from turngap.core.budget import STARVED_MS
 from turngap.core.clock import NS_PER_S, Clock
+from turngap.core.cue import SpeechBounds
 from turngap.core.results import MarkRecord, PacingRecord, Turn
 from turngap.load.calls import LinePlayer, Played, play_calls
 from turngap.load.plan import shape_of
 from turngap.load.schedule import Call, Step, Window, held
 from turngap.scenario.library import Clip, LoadedScenario
-from turngap.scenario.model import Scenario, SpeechBounds, UserTurn
+from turngap.scenario.model import Scenario, UserTurn
 from turngap.testing.agent import Reply, Script
 from turngap.testing.memory import Course, line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time

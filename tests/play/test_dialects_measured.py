@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from turngap.caller.conversation import Conversation, PlayedTurn, TurnCue
+from turngap.caller.conversation import Conversation, PlayedTurn
 from turngap.caller.dialects import SPECS
 from turngap.caller.dialects.registry import dialects
 from turngap.caller.line import Line
 from turngap.core.clock import Clock
+from turngap.core.cue import Cue, When
 from turngap.core.results import OffsetRecord
 from turngap.play.calibrate import (
     PATIENCE,
@@ -22,7 +23,6 @@ from turngap.play.calibrate import (
     plan,
     utterance,
 )
-from turngap.scenario.model import When
 from turngap.testing.account import Account, Truth
 from turngap.testing.agent import Reply, Script
 from turngap.testing.dialects import HALVES, make_half
@@ -102,7 +102,7 @@ def test_a_reply_that_is_interrupted_falls_silent_when_it_is_flushed(
     assert heard_ms == ([pytest.approx(600, abs=21)] if dialect in THAT_ARE_TOLD else [])
 
 
-async def played(cues: list[TurnCue], line: Line, clock: Clock) -> list[PlayedTurn]:
+async def played(cues: list[Cue], line: Line, clock: Clock) -> list[PlayedTurn]:
     conversation = Conversation(
         line, cues, clock, offset=NOT_COMPARED, patience=PATIENCE, watch=clock
     )

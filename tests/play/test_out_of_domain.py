@@ -15,6 +15,7 @@ import numpy as np
 from training.unknown.takes import sentences
 from training.whisper.speech import Voice, speak
 from turngap.agent.stack import load_stack, override
+from turngap.core.cue import SpeechBounds
 from turngap.core.results import Turn
 from turngap.core.spoken import OUT_OF_DOMAIN, OUTSIDE
 from turngap.play import virtual
@@ -27,7 +28,7 @@ from turngap.scenario.library import (
     load_scenarios,
     scenario_paths,
 )
-from turngap.scenario.model import SpeechBounds, UserTurn
+from turngap.scenario.model import UserTurn
 
 RATE = 16_000
 LEAD = RATE // 5

@@ -28,11 +28,11 @@ from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
 
-from turngap.caller.conversation import Conversation, Patience, PlayedTurn, TurnCue
+from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.dialects.registry import find_dialect
 from turngap.core.clock import Clock
+from turngap.core.cue import Cue, SpeechBounds, When
 from turngap.core.events import PlayoutFlushed
-from turngap.scenario.model import SpeechBounds, When
 from turngap.testing.agent import voice
 from turngap.testing.memory import End, accepted, line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time, virtual_clocks
@@ -120,13 +120,13 @@ def bot(dialect: str, rate: int) -> Any:
     return course
 
 
-def cue(rate: int, when: When) -> TurnCue:
+def cue(rate: int, when: When) -> Cue:
     t = np.arange(rate * 300 // 1000) / rate
     tone = np.rint(np.cos(2 * np.pi * 250 * t) * 8000).astype(np.int16)
     room = np.zeros(rate * ROOM_MS // 1000, np.int16)
     end_ms = ROOM_MS + (len(tone) - 1) * 1000 / rate
     bounds = SpeechBounds(start_ms=ROOM_MS, end_ms=end_ms)
-    return TurnCue(np.concatenate((room, tone, room)), bounds, when, 800.0)
+    return Cue(np.concatenate((room, tone, room)), bounds, when, 800.0)
 
 
 @pytest.mark.parametrize("dialect", ["twilio", "telnyx", "plivo", "exotel", "vonage"])

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from helpers.made_speech import RATE, room, spoken
 from turngap.core.audio import Pcm
+from turngap.core.cue import Pause, SpeechBounds
 from turngap.core.errors import ExitCode, InputError
 from turngap.scenario.label import label_file, speech_bounds, write_bounds
 from turngap.scenario.library import load_scenario
-from turngap.scenario.model import Pause, SpeechBounds
 from turngap.scenario.parsing import read_scenario
 from turngap.scenario.speech import FoundSpeech, find_speech
 

@@ -10,9 +10,9 @@ import soundfile
 from helpers.commandline import turngap_here
 from helpers.made_speech import RATE, spoken
 from turngap.core.audio import Pcm
+from turngap.core.cue import Pause, SpeechBounds
 from turngap.scenario.label import LEFT, RIGHT, WIDTH, picture
 from turngap.scenario.library import Clip
-from turngap.scenario.model import Pause, SpeechBounds
 from turngap.scenario.speech import FoundSpeech, Warned, find_speech
 
 SVG = "{http://www.w3.org/2000/svg}"

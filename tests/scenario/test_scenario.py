@@ -1,17 +1,15 @@
 import pytest
 from pydantic import ValidationError
 
+from turngap.core.cue import AFTER_REPLY_MS, SpeechBounds, When
 from turngap.scenario.model import (
-    AFTER_REPLY_MS,
     Backchannel,
     Call,
     Expectation,
     ReplyExpectation,
     Scenario,
-    SpeechBounds,
     ToolsExpectation,
     UserTurn,
-    When,
 )
 
 TURN = {"say": "hello", "audio": "a/1.flac"}

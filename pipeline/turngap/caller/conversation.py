@@ -21,15 +21,14 @@ from turngap.caller.stream import (
     UserStream,
     loop_probe,
 )
-from turngap.core.audio import Pcm
 from turngap.core.budget import NO_REPLY_MS, QUIET_MS, TurnEnd
 from turngap.core.clock import NS_PER_MS, Clock, ms_to_ns
 from turngap.core.credits import PAUSE_MS, SENTENCE_MS
+from turngap.core.cue import AFTER_REPLY_MS, BackchannelCue, Cue, Recording, When
 from turngap.core.errors import AgentError
 from turngap.core.events import Event, PlayoutFlushed, TurnEnded, UserBackchannel, UserSpeech
 from turngap.core.results import OffsetRecord
 from turngap.core.tracked import TrackedTurn, unfinished
-from turngap.scenario.model import AFTER_REPLY_MS, SpeechBounds, When
 
 # Silence before anybody speaks, because VADs need a moment of the line.
 ROOM_MS = 500.0
@@ -42,30 +41,6 @@ HOLE_MS = 149.0
 
 # How far ahead of its first sample a recording is put into the stream.
 AHEAD_MS = 4.0 * PACKET_MS
-
-
-@dataclass(frozen=True, slots=True)
-class Cue:
-    """A recording at the line's rate, ready to be put into the stream."""
-
-    pcm: Pcm
-    speech: SpeechBounds
-
-
-@dataclass(frozen=True, slots=True)
-class BackchannelCue(Cue):
-    """A recording to play over the reply; its speech begins `reply_ms` after the reply's onset."""
-
-    reply_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class TurnCue(Cue):
-    """A turn to play."""
-
-    when: When
-    budget_ms: float
-    backchannels: tuple[BackchannelCue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +114,7 @@ class _Running:
     """A turn that is not finished; with `cut_short`, the next one begins without waiting for it."""
 
     number: int
-    cue: TurnCue
+    cue: Cue
     start_ns: int
     end_ns: int
     reason: TurnEnd | None = None
@@ -164,7 +139,7 @@ class Conversation:
     def __init__(
         self,
         line: Line,
-        cues: Sequence[TurnCue],
+        cues: Sequence[Cue],
         clock: Clock,
         *,
         offset: OffsetRecord,
@@ -318,9 +293,7 @@ class Conversation:
         self._greeted = spoken and self._tracker.first_onset_ns is not None
         return room
 
-    async def _one_turn(
-        self, number: int, cue: TurnCue, not_before: int
-    ) -> AsyncIterator[PlayedTurn]:
+    async def _one_turn(self, number: int, cue: Cue, not_before: int) -> AsyncIterator[PlayedTurn]:
         running = self._begin(number, cue, not_before)
         follows = self._cues[number].when if number < len(self._cues) else None
         await self._wait_for_reply(running, follows)
@@ -334,7 +307,7 @@ class Conversation:
             async for played in self._settle():
                 yield played
 
-    def _begin(self, number: int, cue: TurnCue, not_before: int) -> _Running:
+    def _begin(self, number: int, cue: Cue, not_before: int) -> _Running:
         start = self._lay(cue, not_before)
         start_ns, end_ns = self._sounds(cue, start)
         running = self._before = _Running(number, cue, start_ns, end_ns)
@@ -564,13 +537,13 @@ class Conversation:
                 found.append((a, b))
         return tuple((a - onset_ns, b - a) for a, b in sorted(found))
 
-    def _lay(self, cue: Cue, not_before: int) -> int:
+    def _lay(self, cue: Recording, not_before: int) -> int:
         """Put a recording into the stream, as soon as it can still be sent; return its start."""
         stream = self._sender.stream
         soonest = max(not_before, self._sender.next_sample + 2 * stream.packet)
         return stream.place(cue.pcm, soonest, phase=stream.samples(self._phase_ms))
 
-    def _sounds(self, cue: Cue, start: int) -> tuple[int, int]:
+    def _sounds(self, cue: Recording, start: int) -> tuple[int, int]:
         stream, speech = self._sender.stream, cue.speech
         first, last = stream.samples(speech.start_ms), stream.samples(speech.end_ms)
         return stream.instant_ns(start + first), stream.instant_ns(start + last)

@@ -20,11 +20,11 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from turngap.core.audio import Pcm
 from turngap.core.clock import NS_PER_MS
+from turngap.core.cue import Pause, SpeechBounds
 from turngap.core.errors import InputError
 from turngap.core.results import AudioRecord, Turn
 from turngap.core.spoken import OUT_OF_DOMAIN
 from turngap.scenario.library import load_scenario
-from turngap.scenario.model import Pause, SpeechBounds
 from turngap.scenario.phrases import tokens
 from turngap.scenario.speech import find_speech
 from turngap.store.documents import writing

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Protocol, Self
 
 from turngap.caller.arrival import is_of_this_machine
-from turngap.caller.conversation import Conversation, Patience, PlayedTurn, TurnCue
+from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.ear import Heard
 from turngap.caller.endpoint import Endpoint
 from turngap.caller.line import HUNG_UP, NOT_READY, OPEN_TIMEOUT_S, UNREADY, Line
@@ -23,6 +23,7 @@ from turngap.caller.opening import NOT_OPEN
 from turngap.clocks import MonotonicClock, undisturbed
 from turngap.core.budget import STARVED_MS
 from turngap.core.clock import NS_PER_S, Clock, ns_to_ms
+from turngap.core.cue import Cue
 from turngap.core.errors import AgentError
 from turngap.core.results import OffsetRecord, Turn
 from turngap.core.secrets import remember_secrets
@@ -408,7 +409,7 @@ class LinePlayer:
         self._patience = patience or Patience()
         self._greeted_ns = round(greeted_s * NS_PER_S)
         self._watch = watch
-        self._cues: dict[tuple[str, int], list[TurnCue]] = {}
+        self._cues: dict[tuple[str, int], list[Cue]] = {}
 
     async def play(
         self, call: Call, dialled_ns: int, on_open: Callable[[], None]

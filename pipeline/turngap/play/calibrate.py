@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from turngap.caller.conversation import Conversation, Patience, PlayedTurn, TurnCue
+from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.dialects.registry import dialects
 from turngap.caller.endpoint import PIPECAT, Endpoint
 from turngap.caller.line import Line
@@ -19,11 +19,11 @@ from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import dbfs_to_amplitude
 from turngap.core.clock import Clock, ns_to_ms
+from turngap.core.cue import Cue, SpeechBounds, When
 from turngap.core.errors import InconclusiveError
 from turngap.core.results import CalibrationRecord, OffsetRecord, Quantiles
 from turngap.core.stats import percentile
 from turngap.play.process import running
-from turngap.scenario.model import SpeechBounds, When
 from turngap.testing.account import Truth, read_truths
 from turngap.testing.agent import Reply, Script, script_to_json
 from turngap.testing.dialects import HALVES, require_half
@@ -260,7 +260,7 @@ def loopback_script(replies: Sequence[Reply], dialect: str) -> Script:
     )
 
 
-def utterance(rate: int = RATE) -> TurnCue:
+def utterance(rate: int = RATE) -> Cue:
     """Build a tone with sharp edges, labelled to the sample of a line's rate."""
     room = np.zeros(ROOM_MS * rate // 1000, dtype=np.int16)
     t = np.arange(TONE_MS * rate // 1000) / rate
@@ -269,4 +269,4 @@ def utterance(rate: int = RATE) -> TurnCue:
     pcm = np.concatenate((room, np.rint(tone).astype(np.int16), room))
     end_ms = ROOM_MS + TONE_MS - 1000 / rate
     speech = SpeechBounds(start_ms=ROOM_MS, end_ms=end_ms)
-    return TurnCue(pcm, speech, When(after_reply_ms=0), budget_ms=800)
+    return Cue(pcm, speech, When(after_reply_ms=0), budget_ms=800)

@@ -1,17 +1,17 @@
 """Scenarios as the caller plays them: recordings at the line's rate."""
 
-from turngap.caller.conversation import BackchannelCue, TurnCue
 from turngap.caller.stream import RATE
+from turngap.core.cue import BackchannelCue, Cue, SpeechBounds
 from turngap.scenario.library import LoadedScenario
-from turngap.scenario.model import Backchannel, SpeechBounds, UserTurn
+from turngap.scenario.model import Backchannel, UserTurn
 
 
 def cues_of(
     scenario: LoadedScenario, budget_ms: float | None = None, *, rate: int = RATE
-) -> list[TurnCue]:
+) -> list[Cue]:
     """Convert a scenario's turns to cues at a line's rate; `budget_ms` overrides its own."""
     return [
-        TurnCue(
+        Cue(
             pcm=scenario.clips[turn.audio].at_rate(rate),
             speech=_speech(turn),
             when=turn.when,

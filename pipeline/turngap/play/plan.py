@@ -9,13 +9,13 @@ from typing import Any, Self
 from turngap.caller.conversation import Patience
 from turngap.caller.stream import RATE
 from turngap.core.budget import NO_REPLY_MS, QUIET_MS, STARVED_MS
+from turngap.core.cue import AFTER_REPLY_MS, When
 from turngap.core.errors import InputError
 from turngap.core.results import Turn
 from turngap.core.run_record import PlanRecord
 from turngap.play.options import Asked, require_ranges
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import LoadedScenario, chosen
-from turngap.scenario.model import AFTER_REPLY_MS, When
 from turngap.store.runs import Run
 from turngap.telemetry import OFF, Telemetry
 

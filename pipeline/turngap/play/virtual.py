@@ -12,14 +12,18 @@ a replay on a machine that keeps up. Where smart turn is in doubt, one packet mo
 the turn turns its verdict: over sockets that is chance, here it is the same each time.
 """
 
+import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from turngap.agent.session import Assembly, assemble
+from turngap.agent.session import Assembly, assemble, converse
 from turngap.agent.stack import Stack
+from turngap.caller.dialects.session import Session
+from turngap.caller.line import Line
 from turngap.caller.stream import RATE
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError, TurngapError
@@ -28,11 +32,14 @@ from turngap.play.plan import SILENT, PlayPlan, Progress
 from turngap.play.run import RunInProgress, all_kept
 from turngap.play.target import AgentChoice, Target
 from turngap.scenario.library import LoadedScenario
-from turngap.testing.memory import line_to_stack
+from turngap.testing.memory import End, accepted, line_from, two_ends
 from turngap.testing.virtual import LoopClock, in_virtual_time, virtual_clocks
 
 # What smart turn v3.2 takes to judge a turn, on one core: 46 to 49 ms measured.
 SMART_TURN_MS = 48.0
+
+# How long a built-in agent may take to close down once the caller has hung up.
+HANGING_UP_S = 10.0
 
 # Conversations begin at this instant: at zero, pipecat would take instants for "not yet".
 _BEGIN_NS = NS_PER_S
@@ -107,14 +114,38 @@ def _assembled(target: Target) -> Assembly:
 def _play(
     run: RunInProgress, assembly: Assembly, scenario: LoadedScenario, repeat: int, phase: int
 ) -> None:
-    async def converse() -> None:
+    async def call() -> None:
         clock = assembly.clock
         await clock.sleep_until_ns(_BEGIN_NS)
         async with line_to_stack(assembly) as line:
             await run.play_over(line, clock, scenario, repeat=repeat, phase=phase, watch=clock)
 
     with virtual_clocks():
-        in_virtual_time(converse(), _thread_ms)
+        in_virtual_time(call(), _thread_ms)
+
+
+@asynccontextmanager
+async def line_to_stack(assembly: Assembly, session: Session | None = None) -> AsyncIterator[Line]:
+    """Open a line to one session of a built-in agent, its handshake done, without a socket.
+
+    When this ends, the agent has received the hang-up and has finished.
+
+    Raises:
+        AgentError: as `turngap.caller.line.open_line` does.
+    """
+    caller, end = two_ends(assembly.clock)
+    agent = asyncio.create_task(_serve(assembly, end))
+    async with line_from(caller, agent, session, assembly.clock) as line:
+        try:
+            yield line
+        finally:
+            caller.die()
+            await asyncio.wait([agent], timeout=HANGING_UP_S)
+
+
+async def _serve(assembly: Assembly, end: End) -> None:
+    """Serve as the server of `turngap serve` does, with queues where it has a socket."""
+    await converse(assembly, await accepted(end))
 
 
 def _thread_ms(work: Callable[..., Any]) -> float:

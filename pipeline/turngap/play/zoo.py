@@ -13,13 +13,13 @@ from typing import Any, Literal
 from turngap.caller.dialects.registry import find_dialect
 from turngap.caller.endpoint import Endpoint
 from turngap.core.clock import Clock
+from turngap.core.cue import When
 from turngap.core.errors import AgentError
 from turngap.core.results import Turn
 from turngap.play.plan import PlayPlan
 from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target
 from turngap.scenario.library import LoadedScenario, load_scenario, shipped_library
-from turngap.scenario.model import When
 from turngap.store.runs import Run
 from turngap.testing.dialects import make_half
 from turngap.testing.memory import End, line_to

@@ -17,9 +17,10 @@ import numpy as np
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from turngap.core.audio import FULL_SCALE, Pcm, audible_end, audible_onset, rms_dbfs
+from turngap.core.cue import Pause, SpeechBounds
 from turngap.core.errors import InputError
 from turngap.scenario.library import Clip, load_scenario
-from turngap.scenario.model import Pause, Recorded, Scenario, SpeechBounds
+from turngap.scenario.model import Recorded, Scenario
 from turngap.scenario.parsing import parse_scenario, text_of
 from turngap.scenario.speech import FoundSpeech, find_speech
 from turngap.store.documents import write_atomically, writing

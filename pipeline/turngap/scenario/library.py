@@ -13,8 +13,9 @@ from typing import TypeVar
 from ruamel.yaml.comments import CommentedMap
 
 from turngap.core.audio import Pcm
+from turngap.core.cue import SpeechBounds
 from turngap.core.errors import InputError, TurngapError, known_names
-from turngap.scenario.model import Recorded, Scenario, SpeechBounds, UserTurn
+from turngap.scenario.model import Recorded, Scenario, UserTurn
 from turngap.scenario.parsing import line_of, parse_with_places, read_scenario, text_of
 from turngap.scenario.phrases import tokens
 from turngap.store.documents import exists, is_dir, is_file

@@ -7,11 +7,12 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator, core_schema
 
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.clock import LONGEST_MS
+from turngap.core.cue import AFTER_REPLY_MS, Ms, Pause, SpeechBounds, Strict, When
 from turngap.scenario.phrases import says, tokens
 
 # Patterns are matched by Rust's `regex`, in time linear in the text: `re` may go back and try again
@@ -120,7 +121,6 @@ def call_text(call: Called) -> str:
 AT = "at"
 
 
-Ms = Annotated[float, Field(ge=0, le=LONGEST_MS)]
 # A reply of a minute has two dozen sentences. Every phrase that is forbidden is looked for in every
 # one that is wanted.
 MOST_PHRASES = 100
@@ -131,44 +131,7 @@ MOST_TURNS = 1000
 Phrases = Annotated[tuple[str, ...], Field(max_length=MOST_PHRASES)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Span(_Strict):
-    """A stretch of a recording, in ms from its start."""
-
-    start_ms: Ms
-    end_ms: Annotated[float, Field(gt=0, le=LONGEST_MS)]
-
-    @property
-    def ms(self) -> float:
-        return self.end_ms - self.start_ms
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.end_ms <= self.start_ms:
-            raise ValueError(
-                f"end_ms ({self.end_ms:g}) must lie after start_ms ({self.start_ms:g})"
-            )
-        return self
-
-
-class SpeechBounds(Span):
-    """First and last audible sample of a recording (`turngap label`).
-
-    `start_error_ms` and `end_error_ms`: how far off the bound may be; None where nobody said.
-    """
-
-    start_error_ms: Ms | None = None
-    end_error_ms: Ms | None = None
-
-
-class Pause(Span):
-    """A silence of the person inside their turn."""
-
-
-class ReplyExpectation(_Strict):
+class ReplyExpectation(Strict):
     """The words that the reply must hold; `turngap.scenario.phrases` says how text is compared.
 
     With `unbroken` it must also not stop for a backchannel, even if it begins again.
@@ -214,14 +177,14 @@ class ReplyExpectation(_Strict):
         return self
 
 
-class Call(_Strict):
+class Call(Strict):
     """A tool call, with its arguments or some of them; `meets` compares them."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
-    arguments: dict[str, JsonValue] = {}
+    arguments: dict[str, JsonValue] = Field(default={})
 
 
-class ToolsExpectation(_Strict):
+class ToolsExpectation(Strict):
     """The tools that the agent must call for a turn, and those that it must not.
 
     `all_of`: each is called with at least these arguments; with `in_order` one after the other,
@@ -252,7 +215,7 @@ class ToolsExpectation(_Strict):
         return self
 
 
-class Expectation(_Strict):
+class Expectation(Strict):
     """The expectation that a turn is checked against."""
 
     reply: ReplyExpectation | None = None
@@ -260,30 +223,7 @@ class Expectation(_Strict):
     budget_ms: Annotated[float, Field(gt=0, le=LONGEST_MS)] = DEFAULT_BUDGET_MS
 
 
-class When(_Strict):
-    """The moment at which the user begins to speak; exactly one of the three.
-
-    `after_reply_ms`: this long after the reply to the turn before has ended. `barge_in_ms`: this
-    long after that reply began, while it still plays. `at_ms`: this long after the user's own turn
-    before ended, whatever the agent does.
-    """
-
-    after_reply_ms: Ms | None = None
-    barge_in_ms: Ms | None = None
-    at_ms: Ms | None = None
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> Self:
-        if sum(v is not None for v in (self.after_reply_ms, self.barge_in_ms, self.at_ms)) != 1:
-            raise ValueError("give exactly one of after_reply_ms, barge_in_ms, at_ms")
-        return self
-
-
-# People pause about this long between an answer and their next sentence; it is in no figure.
-AFTER_REPLY_MS = 200.0
-
-
-class Recorded(_Strict):
+class Recorded(Strict):
     """Something the user says, and its recording; without one, a voice speaks `say`."""
 
     say: Annotated[str, Field(min_length=1)]
@@ -370,7 +310,7 @@ class UserTurn(Recorded):
         return self
 
 
-class Scenario(_Strict):
+class Scenario(Strict):
     """One conversation.
 
     >>> scenario = turngap.Scenario.load("quick-questions")

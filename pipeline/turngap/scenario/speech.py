@@ -14,7 +14,7 @@ import soxr
 from numpy.typing import NDArray
 
 from turngap.core.audio import FULL_SCALE, Pcm
-from turngap.scenario.model import Pause, SpeechBounds
+from turngap.core.cue import Pause, SpeechBounds
 from turngap.silero import RATE, WINDOW, Silero
 
 Floats = NDArray[np.float64]

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketState
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, ConnectionClosedOK
@@ -18,12 +18,6 @@ from turngap.core.clock import Clock
 from turngap.testing.account import Account
 from turngap.testing.agent import Script, converse
 from turngap.testing.virtual import LoopClock
-
-if TYPE_CHECKING:
-    from turngap.agent.session import Assembly
-
-# How long a built-in agent may take to close down once the caller has hung up.
-HANGING_UP_S = 10.0
 
 # Each with its instant; a `Close`, or None without a handshake, stands for the end of who sends.
 _Messages = asyncio.Queue[tuple[int, bytes | str | Close | None]]
@@ -69,6 +63,12 @@ class End:
         self._dead = True
 
 
+def two_ends(clock: Clock) -> tuple[End, End]:
+    """Lay a line: return the caller's end of it and the agent's."""
+    up, down = _Messages(), _Messages()
+    return End(clock, down, up), End(clock, up, down)
+
+
 # An agent of any kind: it is given its end of the line.
 Course = Callable[[End, Clock], Coroutine[Any, Any, None]]
 
@@ -89,46 +89,15 @@ async def line_to(
         AgentError: as `turngap.caller.line.open_line` does.
     """
     clock = clock or LoopClock()
-    up, down = _Messages(), _Messages()
-    end = End(clock, up, down)
+    caller, end = two_ends(clock)
     if isinstance(script, Script):
         script = replace(script, dialect=session.name if session else script.dialect)
         session = session or find_dialect(script.dialect).session()
         agent = converse(script, end, clock, account)
     else:
         agent = script(end, clock)
-    async with _line(agent, End(clock, down, up), session, clock) as line:
+    async with line_from(caller, agent, session, clock) as line:
         yield line
-
-
-@asynccontextmanager
-async def line_to_stack(
-    assembly: "Assembly", session: Session | None = None
-) -> AsyncIterator[Line]:
-    """Open a line to one session of a built-in agent, its handshake done, without a socket.
-
-    When this ends, the agent has received the hang-up and has finished.
-
-    Raises:
-        AgentError: as `turngap.caller.line.open_line` does.
-    """
-    clock = assembly.clock
-    up, down = _Messages(), _Messages()
-    caller = End(clock, down, up)
-    agent = asyncio.create_task(_serve(assembly, End(clock, up, down)))
-    async with _line(agent, caller, session, clock) as line:
-        try:
-            yield line
-        finally:
-            caller.die()
-            await asyncio.wait([agent], timeout=HANGING_UP_S)
-
-
-async def _serve(assembly: "Assembly", end: End) -> None:
-    """Serve as the server of `turngap serve` does, with queues where it has a socket."""
-    from turngap.agent import session  # and pipecat, which scripted agents do without
-
-    await session.converse(assembly, await accepted(end))
 
 
 async def accepted(end: End) -> WebSocket:
@@ -162,9 +131,9 @@ def offered(end: End, headers: Mapping[str, str]) -> WebSocket:
 
 
 @asynccontextmanager
-async def _line(
-    agent: Coroutine[Any, Any, None] | asyncio.Task[None],
+async def line_from(
     caller: End,
+    agent: Coroutine[Any, Any, None] | asyncio.Task[None],
     session: Session | None,
     clock: Clock,
 ) -> AsyncIterator[Line]:

@@ -1,0 +1,97 @@
+"""What a person is to say, and when: the cues that the caller plays."""
+
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from turngap.core.audio import Pcm
+from turngap.core.clock import LONGEST_MS
+
+Ms = Annotated[float, Field(ge=0, le=LONGEST_MS)]
+
+
+class Strict(BaseModel):
+    """A part of a scenario: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Span(Strict):
+    """A stretch of a recording, in ms from its start."""
+
+    start_ms: Ms
+    end_ms: Annotated[float, Field(gt=0, le=LONGEST_MS)]
+
+    @property
+    def ms(self) -> float:
+        return self.end_ms - self.start_ms
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.end_ms <= self.start_ms:
+            raise ValueError(
+                f"end_ms ({self.end_ms:g}) must lie after start_ms ({self.start_ms:g})"
+            )
+        return self
+
+
+class SpeechBounds(Span):
+    """First and last audible sample of a recording (`turngap label`).
+
+    `start_error_ms` and `end_error_ms`: how far off the bound may be; None where nobody said.
+    """
+
+    start_error_ms: Ms | None = None
+    end_error_ms: Ms | None = None
+
+
+class Pause(Span):
+    """A silence of the person inside their turn."""
+
+
+class When(Strict):
+    """The moment at which the user begins to speak; exactly one of the three.
+
+    `after_reply_ms`: this long after the reply to the turn before has ended. `barge_in_ms`: this
+    long after that reply began, while it still plays. `at_ms`: this long after the user's own turn
+    before ended, whatever the agent does.
+    """
+
+    after_reply_ms: Ms | None = None
+    barge_in_ms: Ms | None = None
+    at_ms: Ms | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if sum(v is not None for v in (self.after_reply_ms, self.barge_in_ms, self.at_ms)) != 1:
+            raise ValueError("give exactly one of after_reply_ms, barge_in_ms, at_ms")
+        return self
+
+
+# People pause about this long between an answer and their next sentence; it is in no figure.
+AFTER_REPLY_MS = 200.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A recording at the line's rate, ready to be put into the stream."""
+
+    pcm: Pcm
+    speech: SpeechBounds
+
+
+@dataclass(frozen=True, slots=True)
+class BackchannelCue(Recording):
+    """A recording to play over the reply; its speech begins `reply_ms` after the reply's onset."""
+
+    reply_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cue(Recording):
+    """A turn to play."""
+
+    when: When
+    budget_ms: float
+    backchannels: tuple[BackchannelCue, ...] = ()

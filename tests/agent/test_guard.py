@@ -170,7 +170,7 @@ async def test_a_muted_client_stays_until_nobody_has_spoken_for_long() -> None:
         await seconds_pass(line, 290)
         assert line.closed is None
         await seconds_pass(line, 20)
-        assert line.closed == (4408, "nobody spoke for 5 minutes")
+        assert line.closed == (4408, "no one spoke for 5 minutes")
 
 
 async def test_a_person_has_a_minute_to_allow_the_microphone() -> None:

@@ -205,7 +205,7 @@ def test_a_check_cannot_lead_out_of_its_folder(tmp_path, run):
     store(tmp_path, "outside", make_turns(3))
     evil = record.model_copy(update={"candidate": make_side(run)})
     (tmp_path / "check" / CHECK_FILE).write_text(evil.model_dump_json())
-    with pytest.raises(InputError, match="no folder beside it"):
+    with pytest.raises(InputError, match="not a folder next to it"):
         read_check(tmp_path / "check")
 
 

@@ -66,7 +66,7 @@ def test_a_page_of_many_backends_folds_their_sentences_and_breaks_labels_at_comm
     details = page.all("details")
     assert len(details) == 2
     assert not any("open" in attrs for attrs in details)
-    assert "Over the same turns, each two beside each other (6)" in page.text
+    assert "Each pair of backends, over the same turns (6)" in page.text
     assert len(page.all("wbr")) == 2 * UNNAMED.count(",")  # its row, and its column of the task
     assert "100\N{NO-BREAK SPACE}% (" in render(compared("one", "two"))
 
@@ -110,8 +110,8 @@ def taking(n: int, factor: float, wrong_every: int = 0) -> list[Turn]:
         (
             taking(5, 1.0),
             taking(5, 1.0, 5),
-            "No answer: one is ahead (gap p50 398 ms, 100 % right), but n = 5 is too small to tell "
-            "it from other. Play more scenarios.",
+            "No answer: one is ahead (gap p50 398 ms, 100 % right), but n = 5 is too small to "
+            "distinguish it from other. Play more scenarios.",
         ),
         (taking(3, 1.0), taking(3, 1.5), "No answer: fewer than two backends have both a gap p50"),
     ],

@@ -817,8 +817,8 @@ SPOKEN = {"tts_first_audio": 1290, "tts_first_audible": 1295, "sent": 1300}
         ({"tool_call": 1150, "tool_result": 1140}, "tool_call lies 10 ms after tool_result"),
         ({"transcript": 5000}, "transcript lies 3600 ms after the reply was heard"),
         ({"endpoint": -900}, "endpoint lies 900 ms before the person began to speak"),
-        ({"sent": 9000}, "none of the agent's marks tells of a reply in this turn"),
-        ({"sent": -9000}, "none of the agent's marks tells of a reply in this turn"),
+        ({"sent": 9000}, "none of the agent's marks is of a reply in this turn"),
+        ({"sent": -9000}, "none of the agent's marks is of a reply in this turn"),
     ],
     ids=str,
 )

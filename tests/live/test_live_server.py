@@ -469,7 +469,7 @@ async def test_a_quiet_conversation_is_warned_and_closed(tmp_path: Path) -> None
         await page.until(lambda: page.closed)
         assert page.closed is not None
         assert page.closed[0] == 4408
-        assert "nobody spoke" in page.closed[1]
+        assert "no one spoke" in page.closed[1]
 
 
 # --- a lost line ------------------------------------------------------------------------------

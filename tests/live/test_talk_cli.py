@@ -95,8 +95,12 @@ def test_the_token_is_in_the_address_that_is_printed_and_so_are_its_limits() -> 
     here = Where("127.0.0.1", 7860, None)
     assert here.page == "http://127.0.0.1:7860"
     assert here.socket("/ws") == "ws://127.0.0.1:7860/ws"
-    assert remarks(here, 3) == ["up to 3 conversations at once; more are told that it is full"]
-    assert remarks(here, 1) == ["up to 1 conversation at once; more are told that it is full"]
+    assert remarks(here, 3) == [
+        "up to 3 conversations at once; others get an answer that it is full"
+    ]
+    assert remarks(here, 1) == [
+        "up to 1 conversation at once; others get an answer that it is full"
+    ]
     open_ = Where("0.0.0.0", 7860, "t0ken-t0ken-t0ken")
     assert open_.page == "http://127.0.0.1:7860/?token=t0ken-t0ken-t0ken"
     assert open_.socket("/ws").endswith("/ws?token=t0ken-t0ken-t0ken")

@@ -302,7 +302,7 @@ def test_a_voice_that_cannot_be_fetched_is_named_with_what_to_do(
 def test_a_path_to_nothing_is_named(tmp_path: Path) -> None:
     error = refused(of_voice(tmp_path / "gone.onnx"))
     assert "gone.onnx not found" in error.message.replace("gone.onnx.json", "gone.onnx")
-    assert ".onnx.json beside it" in error.hint
+    assert ".onnx.json in the same folder" in error.hint
 
 
 def test_a_voice_without_its_symbols_is_named(tmp_path: Path) -> None:

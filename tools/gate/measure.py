@@ -73,7 +73,7 @@ def measure(environment: Environment) -> int:
         state = State("failed", e.exit_code, why=str(e))
         print(f"turngap: {e}")
     except OSError as e:
-        state = State("failed", AGENT_FAILED, why=f"This machine could not go on: {e}.")
+        state = State("failed", AGENT_FAILED, why=f"This machine could not continue: {e}.")
         print(f"turngap: {e}")
     finally:
         shutil.rmtree(work, ignore_errors=True)

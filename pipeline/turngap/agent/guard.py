@@ -392,6 +392,6 @@ class Guard:
             if looks > 1:
                 await self.end(of.CODE_IDLE, f"no message came for {silent_s:g} seconds")
             elif idle_s < 0:
-                await self.end(of.CODE_IDLE, f"nobody spoke for {limits.idle_s / 60:g} minutes")
+                await self.end(of.CODE_IDLE, f"no one spoke for {limits.idle_s / 60:g} minutes")
             elif idle_s < limits.warn_s:
                 await self.notice(idle_s)

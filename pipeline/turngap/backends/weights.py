@@ -231,7 +231,7 @@ def _fetch_one(state: State) -> None:
             "weights.digest",
             f"{names} of {weights.repository}: not the file that is pinned"
             f"{f' in {weights.pins}' if weights.pins else ''}; what came was removed",
-            hint="try once more; if it stays, somebody changed it on the way or on the hub",
+            hint="try once more; if it stays, it was changed on the way or on the hub",
         )
     if not state.complete:
         names = " or ".join([file.path for file in state.missing] or paths)

@@ -33,7 +33,7 @@ from turngap.core.untrusted import MOST_SENTENCE
 
 WAV_HEADERS = "the agent sends its audio with WAV headers, which were taken off"
 WAV_REST = "bytes after the samples that a WAV header counts, which were left out"
-MARKS_AHEAD = "marks later than the message that told of them, by the agent's clock"
+MARKS_AHEAD = "marks later than the message that brings them, by the agent's clock"
 OTHER_NOTES = "and more of other kinds"
 
 

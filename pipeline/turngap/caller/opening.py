@@ -221,7 +221,7 @@ def _refused(request: Request, status: int) -> AgentError:
     if status in _NOT_LET_IN:
         if request.key_env:
             key = (
-                f"is {request.key_env} set, and to a valid key? It is not sent beside a token, a "
+                f"is {request.key_env} set, and to a valid key? It is not sent with a token, a "
                 "header or a subprotocol of your own"
             )
         else:

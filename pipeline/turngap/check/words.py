@@ -400,7 +400,9 @@ def _to_decide_budgets(record: CheckRecord) -> str:
     if len(needed) < len(budgets) or not calls or not record.rounds:
         return "more turns: they narrow the budgets' intervals"
     rounds = math.ceil(max(needed) / calls)
-    return f"{max(needed)} calls, if they go on so: --rounds {rounds}, or {_go_on(record)}"
+    return (
+        f"{max(needed)} calls, if they continue like this: --rounds {rounds}, or {_go_on(record)}"
+    )
 
 
 def _go_on(record: CheckRecord) -> str:

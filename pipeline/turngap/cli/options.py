@@ -136,9 +136,9 @@ OWN: tuple[Option, ...] = (
         least=1,
     ),
     Option(
-        "drain", ("serve",), SERVER, "At SIGTERM, refuse new calls and let those that run go on "
-        "for up to this many seconds. 0: end at once. Default: 300.", float, unit="SECONDS",
-        least=0, most=3600, rare=True,
+        "drain", ("serve",), SERVER, "At SIGTERM, refuse new calls and let those that run "
+        "continue for up to this many seconds. 0: end at once. Default: 300.", float,
+        unit="SECONDS", least=0, most=3600, rare=True,
     ),
     Option(
         "log_level", ("serve",), SERVER, "DEBUG shows what happens to every frame.",
@@ -263,7 +263,7 @@ OWN: tuple[Option, ...] = (
         short="-q",
     ),
     Option(
-        "show_judge_prompt", ("judge",), OUTPUT, "Print what the LLM is told, and exit.", bool,
+        "show_judge_prompt", ("judge",), OUTPUT, "Print the judge's prompt, and exit.", bool,
         False, rare=True,
     ),
     Option(

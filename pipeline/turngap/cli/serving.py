@@ -159,12 +159,12 @@ def _wanted(choice: "AgentChoice", asked: Asked, drain_s: float | None) -> Wante
 
 
 def remarks(where: Where, max_sessions: int) -> list[str]:
-    """Return what somebody who starts a server should know of it."""
+    """Return notes for a person who starts a server."""
     most = "1 conversation" if max_sessions == 1 else f"{max_sessions} conversations"
-    lines = [f"up to {most} at once; more are told that it is full"]
+    lines = [f"up to {most} at once; others get an answer that it is full"]
     if where.token and not is_loopback(where.host):
         lines.append(
-            "whoever has that address may talk to it; browsers give the microphone only to"
+            "everyone who has that address may talk to it; browsers give the microphone only to"
         )
         lines.append("https and to localhost: put an https proxy before it (--origin), or")
         tunnel = f"ssh -L {where.port}:{where.reachable}:{where.port} THIS-MACHINE"

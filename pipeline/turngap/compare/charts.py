@@ -142,7 +142,7 @@ def _task(
     sentences = "; ".join(words.crossing(c) for c in found)
     return Chart(
         title=f"A task of several turns: {what} until it went well",
-        spoken=sentences or "nobody is known to overtake anybody",
+        spoken=sentences or "no backend is known to overtake another",
         height=HEIGHT_PX,
         note=f"Turns of the task to the right, mean {what} up (logarithmic), begun anew each time. "
         "A line ends where the figures bear out no longer task. Upright lines: where one overtakes "

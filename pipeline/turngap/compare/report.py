@@ -153,7 +153,7 @@ def _backends(record: ComparisonRecord) -> list[Item]:
         _sentences(
             "pairs",
             [words.pair(pair) for pair in record.pairs],
-            "Over the same turns, each two beside each other",
+            "Each pair of backends, over the same turns",
         ),
     ]
 

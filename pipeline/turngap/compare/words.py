@@ -168,7 +168,7 @@ def _judged(judged: Verdicts) -> str:
     if disagree:
         said[0] += f" (right by the judge alone {judged.alone}, by the rules {judged.rule_alone})"
     if judged.transcribed:
-        said.append(f"of {judged.transcribed} it was told a recogniser's words")
+        said.append(f"in {judged.transcribed} it read a recogniser's words")
     said += [f"{n} not judged by it ({printable(why)})" for why, n in judged.not_judged.items()]
     return "; ".join(said)
 
@@ -312,7 +312,7 @@ def crossing(found: CrossingRecord) -> str:
         return f"in {found.what}, {leader} and {follower}: {printable(found.why_none)}"
     if not _bounded(found):
         return (
-            f"in {found.what}, these turns do not tell whether {follower} overtakes {leader}"
+            f"in {found.what}, these turns do not decide whether {follower} overtakes {leader}"
             f" within {found.longest} turns{n}"
         )
     if found.turns is None:
@@ -415,8 +415,8 @@ def _one_for_each(record: ComparisonRecord, quick: BackendRecord, right: Backend
             f"difference in the gap is beyond chance (n = {_n(pair.gap_n, pair.gap_recorded)})."
         )
     return (
-        f"No answer: n = {_n(pair.right_n, pair.right_recorded)} is too small to tell {names[0]} "
-        f"from {names[1]}, in the gap or in right answers. Play more scenarios."
+        f"No answer: n = {_n(pair.right_n, pair.right_recorded)} is too small to distinguish "
+        f"{names[0]} from {names[1]}, in the gap or in right answers. Play more scenarios."
     )
 
 
@@ -435,8 +435,8 @@ def _one_for_both(
     n = min((_n(p.right_n, p.right_recorded) for p in pairs if p not in told), default=0)
     rest = [printable(p.other if p.one == best.name else p.one) for p in pairs if p not in told]
     return (
-        f"No answer: {name} is ahead ({figures}), but n = {n} is too small to tell it from "
-        f"{' and '.join(rest) or 'the others'}. Play more scenarios."
+        f"No answer: {name} is ahead ({figures}), but n = {n} is too small to distinguish it "
+        f"from {' and '.join(rest) or 'the others'}. Play more scenarios."
     )
 
 

@@ -166,7 +166,7 @@ TURN_COLUMNS: "Sequence[Column[Turn]]" = (
     Column(
         "claimed_gap_ms",
         "number",
-        "The gap as the agent itself claims it, in ms, where it tells.",
+        "The gap as the agent itself claims it, in ms, where it reports it.",
         lambda turn: claimed_gap(turn.counts)[0],
         True,
     ),
@@ -218,7 +218,7 @@ TURN_COLUMNS: "Sequence[Column[Turn]]" = (
     Column(
         "bed_dbfs",
         "number",
-        "How loud what the agent plays while nobody speaks is, where that is audible.",
+        "The level of what the agent plays in silence, where that is audible.",
         lambda turn: turn.bed_dbfs,
         True,
     ),
@@ -232,13 +232,13 @@ TURN_COLUMNS: "Sequence[Column[Turn]]" = (
     Column(
         "transcript",
         "text",
-        "What the agent understood, as far as it tells; else an empty text.",
+        "What the agent understood, as far as it reports it; else an empty text.",
         lambda turn: turn.transcript,
     ),
     Column(
         "reply",
         "text",
-        "What the agent said, as far as it tells; else an empty text.",
+        "What the agent said, as far as it reports it; else an empty text.",
         lambda turn: turn.reply,
     ),
     Column(

@@ -392,7 +392,7 @@ class TurnTracker:
         """Return why no mark of the agent explains the reply; None if some do or it sent none."""
         if heard is None:
             told = any(a.marks for a in self._agent_turns.values())
-            return "none of the agent's marks tells of a reply in this turn" if told else None
+            return "none of the agent's marks is of a reply in this turn" if told else None
         return why_impossible(marks, speech.start_ns, self.slack.at(marks["agent_onset"]))
 
     def _why_broken(self, speech: UserSpeech, end: TurnEnded) -> str | None:

@@ -301,7 +301,7 @@ def _searched(capacity: Capacity, wanted: str, record: SimulationRecord) -> str:
         )
     if capacity.held is None:
         first = record.loads[0]
-        what = "not one call" if first.holds is False else "not sure of one call"
+        what = "not one call" if first.holds is False else "undecided even for one call"
         gap, llm = ms(first.gap_ms["p50"]), ms(first.llm_ms["p50"])
         return (
             f"{what}: at {count(first.calls)} at once {share(first.hit_rate)} of turns are "

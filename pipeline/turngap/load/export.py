@@ -57,8 +57,8 @@ hits integer: Turns on time.
 hit_rate number?: The share of turns on time.
 low number?: The lower end of its 95 % interval.
 high number?: The upper end of its 95 % interval.
-effective_n number: How many independent turns tell as much.
-holds boolean?: Whether the target share is on time. Missing where these turns do not tell.
+effective_n number: How many independent turns would say as much.
+holds boolean?: Whether the target share is on time. Missing where these turns do not decide.
 gap_p50_ms number?: The p50 of the latency in ms, in which a missed turn is slower than any. Missing
  with too few turns.
 gap_p95_ms number?: The p95 of the latency in ms, in which a missed turn is slower than any. Missing

@@ -288,12 +288,12 @@ OPTIONS: tuple[Option, ...] = (
     _O(
         "resume", ("replay",), PLAYED, "Finish an interrupted run: play its missing turns with "
         "the same settings, into the same folder. `latest` is the latest that lacks turns. The "
-        "run may be somebody else's: what acts or names a secret, such as --start, has to be "
+        "run may be another person's: what acts or names a secret, such as --start, has to be "
         "given again, and an error shows the whole command.", unit="RUN", complete="run",
     ),
     _O(
         "stop_on_error", ("replay",), PLAYED, "End with the first call that the agent loses or "
-        "ends early. Default: go on with the next.", bool, False, in_file=True,
+        "ends early. Default: continue with the next.", bool, False, in_file=True,
     ),
     _O(
         "virtual", ("turns",), PLAYED, "Built-in agent: play in memory and virtual time, which "
@@ -319,7 +319,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     _O(
         "duration_s", ("load",), PLAYED, "Measure each step for this long. Default: as long as it "
-        "takes to tell, which a search finds out itself.", float, None, "SECONDS", "duration", 1,
+        "takes to decide, which a search finds out itself.", float, None, "SECONDS", "duration", 1,
         LONGEST_S, in_file=True,
     ),
     _O(
@@ -428,9 +428,9 @@ OPTIONS: tuple[Option, ...] = (
     ),
     _O(
         "starved_ms", ("load",), LIMITS, "A step is void if the caller itself was later than this "
-        "(p99). A ramp then ends; a search goes on with fewer sessions, or ends if it was "
-        "confirming a level.", float, STARVED_MS, "MS", least=1, most=MAX_STARVED_MS, shared=True,
-        rare=True,
+        "(p99). A ramp then ends; a search continues with fewer sessions, or ends if it "
+        "was confirming a level.", float, STARVED_MS, "MS", least=1, most=MAX_STARVED_MS,
+        shared=True, rare=True,
     ),
     _O(
         "save", ("check",), OUTPUT, "Store this run as a baseline. With a reference or budgets: "

@@ -87,7 +87,7 @@ def continued(
         secrets = f", with your secrets in place of {REMOVED}" if REMOVED in command else ""
         raise InputError(
             "resume.typed",
-            f"{run.path} may be somebody else's, so what acts or names a secret is not taken from "
+            f"{run.path} may be another person's, so what acts or names a secret is not taken from "
             f"it: {', '.join(lacking)}",
             hint=f"check each word, and give it again{secrets}: {command}",
         )

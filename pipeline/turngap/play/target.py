@@ -369,7 +369,7 @@ def resolve(choice: AgentChoice, library: Path) -> Target:
         if not choice.is_url:
             raise InputError(
                 "start.no_url",
-                f"--start starts a bot, and {choice.agent} is none: turngap starts it itself",
+                f"--start starts a bot, and {choice.agent} is not one: turngap starts it itself",
                 hint="name the URL at which the command serves: --agent ws://127.0.0.1:8765/ws",
             )
         choice.endpoint.check()  # first, since a port may be free later and a typo stays

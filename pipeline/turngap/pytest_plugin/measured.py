@@ -23,7 +23,7 @@ from turngap.store.runs import Run
 
 # Where even this many turns without a miss would not do, no number is named.
 _MAX_EXTRA = 4096
-_BY_CHANCE = "(its 95 % interval holds the limit: more turns, --turngap-rounds, would tell)"
+_BY_CHANCE = "(its 95 % interval holds the limit: more turns, --turngap-rounds, would decide)"
 
 # A figure of a turn in ms, infinite where a reply was due and there is none; slowest first.
 Figures = Sequence[tuple[float, Turn]]

@@ -293,7 +293,7 @@ def gap_chart(agents: Sequence[Agent], budget_ms: float, spoken: str) -> Chart:
         for i, agent in enumerate(agents)
     ]
     note = (
-        "Share of all turns answered within a gap of so many ms; below, each dot is one turn. The "
+        "Share of all turns answered within each gap; below, each dot is one turn. The "
         f"upright line is the {words.ms(budget_ms)} ms budget, the shade what people leave among "
         "themselves ({:.0f} to {:.0f} ms).".format(*NATURAL_MS)
     )

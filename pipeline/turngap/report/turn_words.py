@@ -203,7 +203,7 @@ def tokens_words(turn: Turn) -> str | None:
     if thought := turn.counts.get(THOUGHT):
         took = ms(turn.counts.get(THOUGHT_MS, 0.0))
         parts.append(
-            f"before that it thought for {took} ms, {thought:.0f} pieces that nobody heard"
+            f"before that it thought for {took} ms, {thought:.0f} pieces that were not heard"
         )
     parts += [f"{rate:.0f} tokens/s"] if rate is not None else []
     parts += (

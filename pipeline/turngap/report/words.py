@@ -486,7 +486,7 @@ def left_out_words(summary: Summary) -> str:
     """List the turns that no percentile counts, with the reasons."""
     reasons = {
         "cut_in": "an agent that cuts in is not quick",
-        "typed": "nobody spoke, so there is no last word to count from",
+        "typed": "no one spoke, so there is no last word to count from",
         "device stall": "the person's own audio device stood still",
     }
     return " · ".join(

@@ -31,7 +31,7 @@ from turngap.scenario.phrases import mentions
 NOTHING_EXPECTED = "nothing is expected of this reply"
 ABANDONED = "the person went on before any reply"
 NO_CALLS = "the agent did not report which tools it called"
-BROKEN_OFF = "the person broke the reply off before it could be told"
+BROKEN_OFF = "the person broke the reply off too early to judge it"
 NO_REPLY = "no reply was heard"
 TOO_LONG = f"a reply of over {MOST_SEARCHED} characters is not searched for the regex"
 STOPPED = "unbroken: it stopped for a backchannel"

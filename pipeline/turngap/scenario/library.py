@@ -368,7 +368,7 @@ def chosen(
         ):
             raise InputError(
                 "scenario.twice",
-                f"{path} and {twins[0]} have one name, by which their turns are told apart",
+                f"{path} and {twins[0]} have the same name, so their turns cannot be distinguished",
                 hint="rename one, or play each in a run of its own",
             )
     if "://" not in agent:

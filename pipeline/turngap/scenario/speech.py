@@ -371,9 +371,7 @@ def _warnings(pcm: Pcm, rate: int, sound: _Sound, bounds: SpeechBounds) -> Itera
         where = f"from {start_ms} to {end_ms} ms"
         yield Warned("left_out", f"the sound {where} is not taken for speech: listen to it")
     if not sound.knows_noise:
-        yield Warned(
-            "no_silence", "no 50 ms without speech: nothing tells the voice from the noise"
-        )
+        yield Warned("no_silence", "no 50 ms without speech: the noise cannot be measured")
     if sound.snr_db < LOW_SNR_DB:
         yield Warned(
             "low_snr",

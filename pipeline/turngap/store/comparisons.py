@@ -290,5 +290,5 @@ class TurnsRecord(Document):
     @model_validator(mode="after")
     def _knows_the_same_pauses_at_each_point(self) -> Self:
         if len({len(point.pauses) for point in self.points}) > 1:
-            raise ValueError("the points tell of pauses of different lengths")
+            raise ValueError("the points have pauses of different lengths")
         return self

@@ -86,7 +86,7 @@ def beside(document: Path, name: str) -> Path:
         InputError: it leads elsewhere, as a path or as a link: the document may be anybody's.
     """
     if Path(name).name != name or name in ("", ".", ".."):
-        what = f"{document}: {printable(name, 100)!r} is no folder beside it"
+        what = f"{document}: {printable(name, 100)!r} is not a folder next to it"
         raise InputError("document.damaged", what)
     refuse_links(document.parent / name, document.parent)
     return document.parent / name

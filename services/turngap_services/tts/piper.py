@@ -182,7 +182,7 @@ def files_of(settings: PiperSettings) -> Files:
         raise AgentError(
             "voice.missing",
             f"no piper voice {settings.voice!r}: {' and '.join(map(str, missing))} not found",
-            hint="expected an .onnx file and its .onnx.json beside it",
+            hint="expected an .onnx file and its .onnx.json in the same folder",
         )
     return Files(model, config)
 

@@ -189,7 +189,7 @@ _KINDS: dict[str, tuple[type[CombinedSettings], str]] = {
     ),
     "opener": (
         OpenerSettings,
-        "A fast model speaks the first clause; a full one goes on from it, and may correct it.",
+        "A fast model speaks the first clause; a full one continues from it, and may correct it.",
     ),
     "best-of": (
         BestOfSettings,

@@ -18,8 +18,7 @@ import psutil
 
 from turngap.clocks import undisturbed
 from turngap.play.calibrate import loopback_script, plan
-from turngap.testing.account import Account, Truth
-from turngap.testing.agent import Reply, ScriptedAgent
+from turngap.testing.agent import Account, Reply, ScriptedAgent, Truth
 
 REPLY_MS = 1500.0
 

@@ -19,6 +19,7 @@ from pipecat.processors.frame_processor import FrameDirection
 from pipecat.serializers.protobuf import ProtobufFrameSerializer
 from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams
 from pipecat_messages import decode
+from pipelines import PATIENCE_S, at_work, worker_of
 
 from turngap.agent.output import YieldingOutput
 from turngap.backends import Floor
@@ -26,7 +27,6 @@ from turngap.caller.said import AudioBytes, Flush
 from turngap.clocks import MonotonicClock, others_first
 from turngap.core.clock import Clock
 from turngap.testing import ManualClock
-from turngap.testing.pipelines import PATIENCE_S, at_work, worker_of
 
 RATE = 16_000
 CHUNK = RATE // 100  # 10 ms

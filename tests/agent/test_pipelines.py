@@ -10,10 +10,10 @@ from pipecat.processors.frame_processor import (
     FrameProcessor,
     FrameProcessorSetup,
 )
+from pipelines import at_work, worker_of
 
 from turngap.core.clock import NS_PER_S
 from turngap.testing import ManualClock
-from turngap.testing.pipelines import at_work, worker_of
 
 
 class Keeping(FrameProcessor):

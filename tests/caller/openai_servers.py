@@ -10,7 +10,7 @@ from turngap.caller.said import Message
 from turngap.core.audio import SpeechDetector, SpeechEnd
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.testing.agent import voice
-from turngap.testing.dialects.half import AgentHalf, Begun, Spoken, Truncated
+from turngap.testing.dialects import AgentHalf, Begun, Spoken, Truncated
 from turngap.testing.memory import End
 
 

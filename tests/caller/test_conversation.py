@@ -20,8 +20,7 @@ from turngap.core.clock import Clock
 from turngap.core.cue import BackchannelCue, Cue, SpeechBounds, When
 from turngap.core.events import AgentMarks, AgentSpeech, TurnEnded, UserSpeech
 from turngap.core.stages import UNATTRIBUTED
-from turngap.testing.account import Account
-from turngap.testing.agent import IDLE_MS, Reply, Script
+from turngap.testing.agent import IDLE_MS, Account, Reply, Script
 from turngap.testing.memory import line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
 

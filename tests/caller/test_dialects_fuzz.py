@@ -10,8 +10,7 @@ import pytest
 from turngap.caller.dialects import SPECS
 from turngap.caller.dialects.session import Session
 from turngap.caller.said import Message, NotSpokenError
-from turngap.testing.dialects import make_half
-from turngap.testing.dialects.half import AgentHalf
+from turngap.testing.dialects import AgentHalf, make_half
 
 VALUES = (None, True, 5, -1.5, 2**70, math.nan, "", "x", [], [5], [{}], {}, {"x": 5})
 BY_NAME = {spec.name: spec for spec in SPECS}

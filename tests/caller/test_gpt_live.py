@@ -27,8 +27,8 @@ from turngap.caller.said import (
 )
 from turngap.core.errors import InputError
 from turngap.core.untrusted import MOST_TEXT
-from turngap.testing.dialects.gpt_live import GptLiveHalf
-from turngap.testing.dialects.half import Begun, HungUp, Spoken
+from turngap.testing.dialects import Begun, HungUp, Spoken
+from turngap.testing.dialects.services import GptLiveHalf
 
 CLIENT = TypeAdapter[Any](ClientEvent)
 SERVER = TypeAdapter[Any](ServerEvent)
@@ -195,7 +195,7 @@ def test_both_halves_agree_and_say_what_the_library_knows(kind: str) -> None:
     (audio,) = down(half.audio(np.full(160, 1000, dtype="<i2").tobytes()))
     assert isinstance(audio, AudioBytes)
     assert (len(audio.data), audio.rate) == (320 if audio.law is None else 160, rate)
-    assert half.flush() + half.reply_done() + half.told({}) == []
+    assert half.flush() + half.reply_done() + half.own_message({}) == []
     dialect.close()
     assert up() == [HungUp()]
 

@@ -22,8 +22,7 @@ from turngap.core.events import (
     UserTranscript,
 )
 from turngap.testing.agent import voice
-from turngap.testing.dialects.gpt_live import GptLiveHalf
-from turngap.testing.dialects.openai_realtime import OpenAIRealtimeHalf
+from turngap.testing.dialects.services import GptLiveHalf, OpenAIRealtimeHalf
 from turngap.testing.memory import line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
 

@@ -36,8 +36,8 @@ from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
 from turngap.core.g711 import A_LAW, MU_LAW
 from turngap.core.untrusted import MOST_JSON
-from turngap.testing.dialects.half import Begun, Spoken, Truncated
-from turngap.testing.dialects.openai_realtime import OpenAIRealtimeHalf
+from turngap.testing.dialects import Begun, Spoken, Truncated
+from turngap.testing.dialects.services import OpenAIRealtimeHalf
 
 CLIENT = TypeAdapter[Any](RealtimeClientEvent)
 SERVER = TypeAdapter[Any](RealtimeServerEvent)

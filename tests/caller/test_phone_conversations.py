@@ -16,8 +16,7 @@ from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
 from turngap.core.cue import Cue, SpeechBounds, When
 from turngap.core.results import OffsetRecord
 from turngap.testing.agent import voice
-from turngap.testing.dialects import make_half
-from turngap.testing.dialects.half import HungUp, Played, Spoken
+from turngap.testing.dialects import HungUp, Played, Spoken, make_half
 from turngap.testing.memory import End, line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
 

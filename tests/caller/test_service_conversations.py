@@ -16,10 +16,9 @@ from turngap.core.frames import message_frame
 from turngap.core.results import OffsetRecord
 from turngap.play.calibrate import PATIENCE, utterance
 from turngap.testing.agent import Reply, Script
-from turngap.testing.dialects import HALVES
-from turngap.testing.dialects.elevenlabs import ElevenLabsHalf
-from turngap.testing.dialects.half import FromCaller, Spoken
+from turngap.testing.dialects import HALVES, FromCaller, Spoken
 from turngap.testing.dialects.pipecat import PipecatHalf
+from turngap.testing.dialects.services import ElevenLabsHalf
 from turngap.testing.memory import line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
 

@@ -36,8 +36,7 @@ from turngap.play.calibrate import loopback_script, measured, plan  # noqa: E402
 from turngap.play.cues import cues_of  # noqa: E402
 from turngap.play.turn_record import turn_record  # noqa: E402
 from turngap.scenario.library import LoadedScenario, library_dir, load_scenario  # noqa: E402
-from turngap.testing.account import Account, Truth  # noqa: E402
-from turngap.testing.agent import Reply, Script  # noqa: E402
+from turngap.testing.agent import Account, Reply, Script, Truth  # noqa: E402
 from turngap.testing.dialects import HALVES  # noqa: E402
 from turngap.testing.memory import line_to  # noqa: E402
 from turngap.testing.virtual import LoopClock, in_virtual_time  # noqa: E402

@@ -8,8 +8,7 @@ from typing import TypeVar
 from pipecat.frames.frames import Frame
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-
-from turngap.testing.pipelines import PATIENCE_S, at_work, worker_of
+from pipelines import PATIENCE_S, at_work, worker_of
 
 F = TypeVar("F", bound=Frame)
 

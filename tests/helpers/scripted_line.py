@@ -35,13 +35,13 @@ from pipecat.turns.types import ProcessFrameResult, UserTurnSpeculation
 from pipecat.turns.user_start import BaseUserTurnStartStrategy
 from pipecat.turns.user_stop import BaseUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
+from pipelines import PATIENCE_S, at_work
 
 from turngap.agent.output import HeardKeeper, Ledger, MadeCounter
 from turngap.agent.speculation import Announcer, AudioGate, DiscreetRTVI, Guesses
 from turngap.agent.speech_output import ClauseAggregator
 from turngap.clocks import MonotonicClock
 from turngap.marks.observer import MarksObserver
-from turngap.testing.pipelines import PATIENCE_S, at_work
 from turngap_services.llm.plain import plain_settings
 
 F = TypeVar("F", bound=Frame)

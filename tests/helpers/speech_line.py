@@ -18,10 +18,10 @@ from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TTSService
+from pipelines import at_work, worker_of
 
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.testing import ManualClock
-from turngap.testing.pipelines import at_work, worker_of
 
 RATE = 16_000
 F = TypeVar("F", bound=Frame)

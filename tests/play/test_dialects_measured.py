@@ -23,10 +23,8 @@ from turngap.play.calibrate import (
     plan,
     utterance,
 )
-from turngap.testing.account import Account, Truth
-from turngap.testing.agent import Reply, Script
-from turngap.testing.dialects import HALVES, make_half
-from turngap.testing.dialects.half import Truncated
+from turngap.testing.agent import Account, Reply, Script, Truth
+from turngap.testing.dialects import HALVES, Truncated, make_half
 from turngap.testing.memory import line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
 
@@ -98,7 +96,7 @@ def test_a_reply_that_is_interrupted_falls_silent_when_it_is_flushed(
     assert second.turn.gap_ns is not None
     assert second.turn.gap_ns / 1e6 == pytest.approx(300, abs=1)
     # What the caller says was heard of the reply is what was heard of it.
-    heard_ms = [word.heard_ms for _, word in account.told if isinstance(word, Truncated)]
+    heard_ms = [word.heard_ms for _, word in account.events if isinstance(word, Truncated)]
     assert heard_ms == ([pytest.approx(600, abs=21)] if dialect in THAT_ARE_TOLD else [])
 
 

@@ -24,8 +24,7 @@ from turngap.core.errors import InconclusiveError
 from turngap.core.results import CalibrationRecord, OffsetRecord, Quantiles
 from turngap.core.stats import percentile
 from turngap.play.process import running
-from turngap.testing.account import Truth, read_truths
-from turngap.testing.agent import Reply, Script, script_to_json
+from turngap.testing.agent import Reply, Script, Truth, read_truths, script_to_json
 from turngap.testing.dialects import HALVES, require_half
 
 # The utterance: a tone with sharp edges in 60 ms of room, so that its label is exact.

@@ -37,9 +37,51 @@ from turngap.children import end_with_parent
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm, SpeechDetector, SpeechEnd, dbfs_to_amplitude
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
-from turngap.testing.account import Account, Truth
-from turngap.testing.dialects import make_half
-from turngap.testing.dialects.half import AgentHalf, Begun, FromCaller, Pinged, Spoken
+from turngap.testing.dialects import AgentHalf, Begun, FromCaller, Pinged, Spoken, make_half
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The gap that the agent injected after the person's utterance number `turn`.
+
+    `gap_ns` ends when the first loud sample was handed to the line, coded.
+    """
+
+    turn: int
+    gap_ns: int
+    intended_gap_ns: int
+
+
+class Account:
+    """An account of what an agent did, and what the caller said.
+
+    With a `file`, each truth is also a JSON line of it. A reply's truth is written once the whole
+    reply has been sent, and before the agent says that it is done: no gap is being measured then.
+
+    Attributes:
+        truths: one for each reply that was given to its end.
+        events: what the caller said besides audio, with the instants at which it arrived.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self.truths: list[Truth] = []
+        self.events: list[tuple[int, FromCaller]] = []
+
+    def add(self, truth: Truth) -> None:
+        self.truths.append(truth)
+        if self._file is not None:
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(truth)) + "\n")
+
+
+def read_truths(file: Path) -> dict[int, Truth]:
+    """Return what an agent wrote, by the number of the utterance."""
+    if not file.exists():
+        return {}
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return {truth.turn: truth for truth in (Truth(**json.loads(line)) for line in lines)}
+
 
 VOICE_HZ = 120.0
 VOICE_DBFS = -2.0  # its peaks, 18 dB over its RMS
@@ -123,7 +165,7 @@ def script_to_json(script: Script, truths: Path | None = None) -> str:
 class ScriptedAgent:
     """Serves a `Script` on loopback; each connection starts it from the beginning.
 
-    `dialect` replaces the script's; `account` is told what happens, on all connections.
+    `dialect` replaces the script's; `account` records what happens, on all connections.
     """
 
     def __init__(
@@ -274,7 +316,7 @@ class _Session:
             if isinstance(heard, Spoken):
                 self._on_audio(now_ns, heard.pcm)
             else:
-                self._account.told.append((now_ns, heard))
+                self._account.events.append((now_ns, heard))
                 await self._on_word(now_ns, heard)
 
     async def _on_word(self, now_ns: int, heard: FromCaller) -> None:
@@ -286,7 +328,7 @@ class _Session:
                     self._start(answer, self._greet(answer, now_ns))
             case Pinged(number):
                 pong = {"turngap": "pong", "ping": number, "agent_ns": self._shown(now_ns)}
-                await self._send(self._half.told(pong))
+                await self._send(self._half.own_message(pong))
             case _:
                 pass
 
@@ -303,7 +345,10 @@ class _Session:
         self._received.append((self._received[-1] if self._received else 0) + len(pcm))
         self._arrived_ns.append(now_ns)
         for event in self._detector.feed(pcm):
-            at_ns = self._instant_of(event.sample)
+            # A packet left when its last sample had sounded.
+            packet = bisect_right(self._received, event.sample)
+            behind = self._received[packet] - event.sample
+            at_ns = self._arrived_ns[packet] - samples_to_ns(behind, self._rate)
             running = [a for a in self._answers if a.running]
             if isinstance(event, SpeechEnd):
                 reply = self._script.replies[self._turn % len(self._script.replies)]
@@ -317,11 +362,6 @@ class _Session:
     def _start(self, answer: _Answer, course: Coroutine[Any, Any, None]) -> None:
         self._answers = [*(a for a in self._answers if a.running), answer]
         answer.task = self._spawn(course)
-
-    def _instant_of(self, sample: int) -> int:
-        """Return when a sample of the user sounded: its packet left when its last sample had."""
-        packet = bisect_right(self._received, sample)
-        return self._arrived_ns[packet] - samples_to_ns(self._received[packet] - sample, self._rate)
 
     async def _yield(self, answers: Sequence[_Answer], at_ns: int) -> None:
         """Drop what is being said. What there is to report of it follows, as from a real agent."""
@@ -374,14 +414,17 @@ class _Session:
         if reply.action in ("die_midway", "break_off"):
             return
         if user_end_ns is not None:
-            self._tell_truth(answer.turn, reply, first_ns, user_end_ns)
+            rate = self._half.out_rate
+            pad_ns = samples_to_ns(_pad_samples(reply, rate), rate)
+            intended_ns = ms_to_ns(reply.delay_ms) + pad_ns
+            self._account.add(Truth(answer.turn, first_ns + pad_ns - user_end_ns, intended_ns))
         await self._finish(answer)
 
     async def _finish(self, answer: _Answer) -> None:
         if self._script.marks and answer.turn:
             shown = {name: self._shown(at) for name, at in answer.marks.items()}
             data = {"turngap": "marks", "turn": answer.turn, "marks": shown}
-            await self._send(self._half.told(data))
+            await self._send(self._half.own_message(data))
         await self._send(self._half.reply_done())
 
     async def _send_chunks(
@@ -397,12 +440,6 @@ class _Session:
         if not reply.paced:
             total_ms = reply.pad_ms + reply.speech_ms
             await self._clock.sleep_until_ns(first_ns + ms_to_ns(total_ms))
-
-    def _tell_truth(self, turn: int, reply: Reply, first_ns: int, user_end_ns: int) -> None:
-        rate = self._half.out_rate
-        pad_ns = samples_to_ns(_pad_samples(reply, rate), rate)
-        intended_ns = ms_to_ns(reply.delay_ms) + pad_ns
-        self._account.add(Truth(turn, first_ns + pad_ns - user_end_ns, intended_ns))
 
     async def _send(self, messages: Sequence[Message]) -> None:
         with suppress(ConnectionClosed):
@@ -473,5 +510,5 @@ if __name__ == "__main__":
     end_with_parent()
     values = json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}")
     values["replies"] = tuple(Reply(**reply) for reply in values.get("replies", [{}]))
-    told = values.pop("truths", None)
-    asyncio.run(_serve(Script(**values), told and Path(told)))
+    truths = values.pop("truths", None)
+    asyncio.run(_serve(Script(**values), truths and Path(truths)))

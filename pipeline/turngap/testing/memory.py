@@ -15,8 +15,7 @@ from turngap.caller.dialects.session import Session
 from turngap.caller.endpoint import PIPECAT
 from turngap.caller.line import Line
 from turngap.core.clock import Clock
-from turngap.testing.account import Account
-from turngap.testing.agent import Script, converse
+from turngap.testing.agent import Account, Script, converse
 from turngap.testing.virtual import LoopClock
 
 # Each with its instant; a `Close`, or None without a handshake, stands for the end of who sends.

@@ -29,7 +29,7 @@ from turngap.core.clock import Clock, ms_to_ns, ns_to_samples, samples_to_ns
 from turngap.core.frames import message_frame
 from turngap.scenario.library import shipped_library
 from turngap.store.sound import read_sound
-from turngap.testing.dialects.half import AgentHalf, Begun, Spoken
+from turngap.testing.dialects import AgentHalf, Begun, Spoken
 
 FRAME_MS = 20
 # A pipecat bot says so long after its last sound that it has stopped speaking.
@@ -432,7 +432,7 @@ class _Call:
             await self._tell("bot-stopped-speaking")
 
     async def _tell(self, word: str) -> None:
-        if self._half.told({}):  # the dialects that carry RTVI carry turngap's own messages
+        if self._half.own_message({}):  # the dialects that carry RTVI carry turngap's own messages
             data = {"text": "so it is", "final": True, "function_name": "look", "tool_call_id": "1"}
             await self._send([message_frame(rtvi(word, data))])
 

@@ -1,20 +1,21 @@
-"""The agent's half of the `pipecat` dialect: protobuf frames with RTVI messages in them."""
+"""The agent's halves of pipecat's dialects: RTVI and audio, in protobuf or in JSON."""
 
 import io
+import json
 import wave
 from typing import Any
 
-import numpy as np
-
+from turngap.caller.dialects.encoding import Encoding
 from turngap.caller.dialects.pipecat import audio_frame, interruption_frame, parse, payload_of
+from turngap.caller.dialects.pipecat_eval import AUDIO_DOWN, AUDIO_UP
 from turngap.caller.dialects.rtvi import RTVI_VERSION, rtvi
 from turngap.caller.said import Message
 from turngap.core.frames import message_frame
 from turngap.core.messages import PING
-from turngap.testing.dialects.half import Begun, FromCaller, Pinged, Spoken
+from turngap.testing.dialects import AgentHalf, Begun, FromCaller, Pinged, Spoken
 
 
-class PipecatHalf:
+class PipecatHalf(AgentHalf):
     """Speaks as a pipecat bot with turngap's observer does.
 
     Args:
@@ -28,14 +29,11 @@ class PipecatHalf:
         self.out_rate = rate
         self._wav = wav
 
-    def opens(self) -> list[Message]:
-        return []
-
     def receive_data(self, message: Message) -> tuple[list[FromCaller], list[Message]]:
         frame = parse(message)
         match frame.WhichOneof("frame"):
             case "audio":
-                return [Spoken(np.frombuffer(frame.audio.audio, dtype="<i2"))], []
+                return [Spoken.of(frame.audio.audio)], []
             case "message":
                 return _said(payload_of(frame)), []
             case _:
@@ -59,7 +57,7 @@ class PipecatHalf:
     def reply_done(self) -> list[Message]:
         return [_message("bot-stopped-speaking", None)]
 
-    def told(self, data: dict[str, Any]) -> list[Message]:
+    def own_message(self, data: dict[str, Any]) -> list[Message]:
         return [_message("server-message", data)]
 
 
@@ -85,3 +83,67 @@ def wav_file(pcm: bytes, rate: int) -> bytes:
         out.setparams((1, 2, rate, 0, "NONE", ""))
         out.writeframes(pcm)
     return file.getvalue()
+
+
+class PipecatEvalHalf(AgentHalf):
+    """Speaks as a pipecat bot with an eval entry does, and turngap's observer.
+
+    Args:
+        rate: of the audio that it sends, Hz.
+    """
+
+    in_rate = 16_000
+
+    def __init__(self, rate: int = 24_000) -> None:
+        self.out_rate = rate
+
+    def receive_data(self, message: Message) -> tuple[list[FromCaller], list[Message]]:
+        payload = json.loads(message)
+        data = payload.get("data") or {}
+        match payload.get("type"):
+            case "client-ready":
+                return [Begun()], []
+            case "client-message" if data.get("t") == PING:
+                return [Pinged(data["d"]["ping"])], []
+            case kind if kind == AUDIO_UP:
+                return [Spoken.of(Encoding("pcm", self.in_rate).decode(data["base64Audio"]))], []
+            case _:
+                return [], []
+
+    def ready(self) -> list[Message]:
+        return [_json_message("bot-ready", {"version": RTVI_VERSION})]
+
+    def audio(self, pcm: bytes) -> list[Message]:
+        return [
+            _json_message(
+                AUDIO_DOWN,
+                {"audio": Encoding("pcm", self.out_rate).encode(pcm), "sampleRate": self.out_rate},
+            )
+        ]
+
+    def flush(self) -> list[Message]:
+        return [_json_message("user-started-speaking"), _json_message("bot-interrupted")]
+
+    def turn_over(self, transcript: str) -> list[Message]:
+        heard = {"text": transcript, "timestamp": "", "final": True}
+        return [
+            _json_message("user-input", {**heard, "input_type": "transcription"}),
+            _json_message("user-transcription", {**heard, "user_id": ""}),
+            _json_message("user-stopped-speaking"),
+        ]
+
+    def reply_text(self, text: str) -> list[Message]:
+        return [
+            _json_message("llm-raw-text", {"text": text}),
+            _json_message("bot-llm-text", {"text": text}),
+        ]
+
+    def reply_done(self) -> list[Message]:
+        return [_json_message("bot-stopped-speaking")]
+
+    def own_json_message(self, data: dict[str, Any]) -> list[Message]:
+        return [_json_message("server-message", data)]
+
+
+def _json_message(kind: str, data: Any = None) -> Message:
+    return json.dumps(rtvi(kind, data))

@@ -11,10 +11,10 @@ from turngap.caller.dialects import exotel, plivo, telnyx, twilio
 from turngap.caller.dialects.telephony import LINEAR, Codec, Names
 from turngap.caller.said import Message
 from turngap.core.g711 import MU_LAW, RATE
-from turngap.testing.dialects.half import Begun, FromCaller, HungUp, Played, Spoken
+from turngap.testing.dialects import AgentHalf, Begun, FromCaller, HungUp, Played, Spoken
 
 
-class PhoneHalf:
+class PhoneHalf(AgentHalf):
     """An agent on a media stream in JSON, as Twilio has it; it marks the end of each reply.
 
     A phone company tells an agent nothing but audio and marks, and is told nothing else. Codec and
@@ -29,15 +29,9 @@ class PhoneHalf:
         self._stream = ""
         self._replies = 0
 
-    def opens(self) -> list[Message]:
-        return []
-
     def receive_data(self, message: Message) -> tuple[list[FromCaller], list[Message]]:
         said: dict[str, Any] = json.loads(message)
         return self._on_event(said["event"], said), []
-
-    def ready(self) -> list[Message]:
-        return []
 
     def audio(self, pcm: bytes) -> list[Message]:
         data = self.codec.encode(np.frombuffer(pcm, np.int16))
@@ -47,18 +41,9 @@ class PhoneHalf:
     def flush(self) -> list[Message]:
         return self._say(self.names.clear)
 
-    def turn_over(self, transcript: str) -> list[Message]:
-        return []
-
-    def reply_text(self, text: str) -> list[Message]:
-        return []
-
     def reply_done(self) -> list[Message]:
         self._replies += 1
         return self._say(self.names.mark, **self._marked(f"reply {self._replies}"))
-
-    def told(self, data: dict[str, Any]) -> list[Message]:
-        return []
 
     # What differs
 

@@ -116,19 +116,3 @@ def test_longer_tasks_and_more_errors_never_take_fewer_turns(
     assert turns <= expected_turns(better, turns) * (1 + 1e-9)
     assert expected_turns(better, turns) <= longer * (1 + 1e-9)
     assert longer <= expected_turns(worse, turns + 1) * (1 + 1e-9)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: TurnFigures(1.1, 10),
-        lambda: TurnFigures(0.5, -1),
-        lambda: TurnFigures(0.5, 1, usd=math.inf),
-        lambda: success(0.5, 0),
-        lambda: expected_turns(0.5, 0),
-        lambda: crossing(ratio(1), ratio(1), longest=0),
-    ],
-)
-def test_what_cannot_be_is_refused(make: object) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        make()  # type: ignore[operator]

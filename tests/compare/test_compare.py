@@ -14,14 +14,16 @@ from made_records import make_comparison, make_turn
 from rich.console import Console
 
 from turngap.backends import BackendChoice
-from turngap.compare.charts import HEIGHT_PX, speed, tasks
 from turngap.compare.figures import Side
 from turngap.compare.play import ComparePlan, compare, parse_price
 from turngap.compare.report import (
+    HEIGHT_PX,
     comparison_block,
     comparison_json,
     comparison_report,
     read_comparison,
+    speed_chart,
+    task_charts,
 )
 from turngap.compare.words import crossing as words_of
 from turngap.compare.words import stated
@@ -144,7 +146,7 @@ def test_drawings_stay_in_their_frames_whatever_the_figures():
                 for i in range(1, n + 1)
             ]
             record = make_comparison([Side("one", turns, price), Side(SCRIPT, turns, price)])
-            for chart in filter(None, (speed(record), *tasks(record))):
+            for chart in filter(None, (speed_chart(record), *task_charts(record))):
                 assert all(0 <= m.at <= 100 for m in (*chart.x_ticks, *chart.rules))
                 assert all(0 <= d.x <= 100 and 0 <= d.y <= HEIGHT_PX for d in chart.dots)
                 places = [p.split() for line in chart.paths for p in pieces(line.d)]

@@ -6,7 +6,7 @@ from inner_runs import Inner, text_of
 from made_records import make_turn
 
 from turngap.core.clock import NS_PER_S
-from turngap.pytest_plugin.watched import Watched
+from turngap.pytest_plugin.fixture import Watched
 
 pytest_plugins = ["pytester"]
 

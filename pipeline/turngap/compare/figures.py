@@ -1,4 +1,4 @@
-"""Backends over the same recordings in figures: how quick, how often right, at what price."""
+"""Figures of backends over the same recordings: how quick, how often right, at what price."""
 
 import math
 from collections import Counter
@@ -196,17 +196,13 @@ def chain_of(backends: Sequence[BackendRecord]) -> tuple[ChainRecord, ...]:
             name=backend.name,
             success={n: success(figures.right, n) for n in LENGTHS},
             success_low={n: success(backend.correct.low or 0.0, n) for n in LENGTHS},
-            success_high={n: success(_or_all(backend.correct.high), n) for n in LENGTHS},
+            success_high={n: success(1.0 if high is None else high, n) for n in LENGTHS},
             ms={n: _finite(expected_ms(figures, n)) for n in LENGTHS},
             usd={n: _finite(expected_usd(figures, n)) for n in LENGTHS},
         )
-        for backend in backends
+        for backend, high in ((backend, backend.correct.high) for backend in backends)
         if (figures := chain_figures(backend)) is not None
     )
-
-
-def _or_all(high: float | None) -> float:
-    return 1.0 if high is None else high
 
 
 def chain_figures(backend: BackendRecord) -> TurnFigures | None:
@@ -237,10 +233,11 @@ def _pair(one: Side, other: Side) -> PairRecord:
     gaps, cut_ins = DUE.ends(turns, others), CUT_IN.ends(turns, others)
     judged = RIGHT.ends(turns, others)
     both = list(zip(judged[0].one, judged[0].other, strict=True))
+    no_turns, none_judged = (Percentile(None, why_none=w) for w in (NONE_PLAYED, NONE_JUDGED))
     read = {
         "the gap": [_median_apart(pairs) for pairs in gaps],
-        "cut-ins": [_apart_by(pairs, NONE_PLAYED) for pairs in cut_ins],
-        "right answers": [_apart_by(pairs, NONE_JUDGED) for pairs in judged],
+        "cut-ins": [difference(pairs) or no_turns for pairs in cut_ins],
+        "right answers": [difference(pairs) or none_judged for pairs in judged],
     }
     found = {name: hull(ends) for name, ends in read.items()}
     why = caller.why_not(other.name, one.name)
@@ -273,11 +270,6 @@ def _median_apart(pairs: Pairs[float]) -> Percentile:
         0.0 if mine == its else mine - its for mine, its in zip(pairs.one, pairs.other, strict=True)
     ]
     return percentile_of(apart, pairs.takes, 0.5)
-
-
-def _apart_by(pairs: Pairs[bool], why_none: str) -> Percentile:
-    """Return the difference of two shares with its interval; None, with the reason, if no pair."""
-    return difference(pairs) or Percentile(None, why_none=why_none)
 
 
 def crossings(sides: Sequence[Side]) -> list[CrossingRecord]:

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from turngap.backends import BackendChoice, find, value_of
 from turngap.compare.figures import (
@@ -26,7 +26,7 @@ from turngap.play.rounds import play_in_turns
 from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import chosen
-from turngap.store.comparisons import COMPARISON_FILE, BackendRecord, ComparisonRecord
+from turngap.store.comparisons import COMPARISON_FILE, ComparisonRecord
 from turngap.store.documents import write_document
 from turngap.store.folders import INTERRUPTED, new_folder, utc_now
 from turngap.store.provenance import git_commit, this_machine
@@ -54,37 +54,19 @@ class ComparePlan(PlayPlan):
     most: int = MAX_BACKENDS
 
     @classmethod
-    def of(
-        cls,
-        choice: AgentChoice,
-        llms: Sequence[str],
-        names: Sequence[str],
-        tag: str | None,
-        library: Path | None,
-        **asked: Any,
-    ) -> Self:
-        """Plan to compare the backends that these texts name; `asked` are the other attributes.
-
-        Raises:
-            InputError: there is no such scenario, or a text names no backend.
-        """
-        folder, loaded = chosen(choice.agent, names, tag, library)
-        contenders = [BackendChoice.parse(text) for text in llms]
-        return cls(choice=choice, library=folder, contenders=contenders, scenarios=loaded, **asked)
-
-    @classmethod
     def asked(cls, asked: Asked, prices: dict[str, UsdPerMillion]) -> Self:
         """Plan what the options of `compare` ask for.
 
         Raises:
-            InputError: as `of`.
+            InputError: there is no such scenario, or a text names no backend.
         """
-        return cls.of(
-            AgentChoice.asked(asked),
-            asked.llms,
-            asked.scenarios,
-            asked.tag,
-            asked.library,
+        choice = AgentChoice.asked(asked)
+        library, scenarios = chosen(choice.agent, asked.scenarios, asked.tag, asked.library)
+        return cls(
+            choice=choice,
+            library=library,
+            contenders=[BackendChoice.parse(text) for text in asked.llms],
+            scenarios=scenarios,
             prices=prices,
             rounds=asked.rounds,
             **played_as(asked),
@@ -203,7 +185,17 @@ def _record(
     plan: ComparePlan, stored: Sequence[Run], started: str, failure: str | None
 ) -> ComparisonRecord:
     backends = [
-        _backend(plan, contender, run)
+        backend_figures(
+            contender.name,
+            run.turns,
+            plan.price(contender),
+            llm=contender.backend,
+            simulated=SIMULATED_LLM in run.record.stand_ins,
+            held_out=run.record.held_out,
+            run=run.path.name,
+            valid=run.record.valid,
+            why_invalid="; ".join(run.record.why_invalid),
+        )
         for contender, run in zip(plan.contenders, stored, strict=True)
     ]
     sides = [
@@ -227,18 +219,4 @@ def _record(
         stand_ins=tuple(dict.fromkeys(name for run in stored for name in run.record.stand_ins)),
         label=plan.label,
         settings={"seed": plan.choice.seed, "starved_ms": plan.starved_ms},
-    )
-
-
-def _backend(plan: ComparePlan, contender: BackendChoice, run: Run) -> BackendRecord:
-    return backend_figures(
-        contender.name,
-        run.turns,
-        plan.price(contender),
-        llm=contender.backend,
-        simulated=SIMULATED_LLM in run.record.stand_ins,
-        held_out=run.record.held_out,
-        run=run.path.name,
-        valid=run.record.valid,
-        why_invalid="; ".join(run.record.why_invalid),
     )

@@ -36,16 +36,9 @@ class TurnFigures:
     ms: float
     usd: float | None = None
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.right <= 1:
-            raise ValueError(f"{self.right=}, expected 0 to 1")
-        if not 0 <= self.ms < math.inf or (self.usd is not None and not 0 <= self.usd < math.inf):
-            raise ValueError(f"{self.ms=}, {self.usd=}: expected 0 or more")
-
 
 def success(right: float, turns: int) -> float:
     """Compute the probability that this many turns in a row are all right."""
-    _require(turns)
     return right**turns
 
 
@@ -113,7 +106,6 @@ def crossing(right: LogRatio, cost: LogRatio, *, longest: int = LONGEST) -> Cros
     For each n, the interval of n log(right) - log(cost) combines both intervals, taken as
     independent, by the method of variance estimates recovery (Zou and Donner 2008).
     """
-    _require(longest)
 
     def first(holds: Callable[[LogRatio, LogRatio, int], bool]) -> int | None:
         return next((n for n in range(1, longest + 1) if holds(right, cost, n)), None)
@@ -150,11 +142,6 @@ def _times(each: float, count: float, right: float) -> float:
     # What is never done has no price, were a turn free; else what costs nothing costs nothing,
     # however often: not 0 x inf, which is no number.
     return math.inf if right == 0 else 0.0 if each == 0 else each * count
-
-
-def _require(turns: int) -> None:
-    if turns < 1:
-        raise ValueError(f"a task of {turns} turns, expected 1 or more")
 
 
 # Two backends side by side: the pairs of their turns.
@@ -317,9 +304,11 @@ def mean_ratio(pairs: Pairs[float]) -> LogRatio | None:
     """
     if not pairs:
         return None
-    groups = _groups(pairs.turns, tuple(zip(pairs.one, pairs.other, strict=True)))
-    ours = np.array([fmean(mine for mine, _ in group) for group in groups])
-    others = np.array([fmean(its for _, its in group) for group in groups])
+    groups: dict[Hashable, list[tuple[float, float]]] = {}
+    for turn, own, its in zip(pairs.turns, pairs.one, pairs.other, strict=True):
+        groups.setdefault(turn, []).append((own, its))
+    ours = np.array([fmean(mine for mine, _ in group) for group in groups.values()])
+    others = np.array([fmean(its for _, its in group) for group in groups.values()])
     mine, its = float(ours.mean()), float(others.mean())
     if mine == 0 or its == 0:
         value = 0.0 if mine == its else -math.inf if mine == 0 else math.inf
@@ -335,13 +324,6 @@ def mean_ratio(pairs: Pairs[float]) -> LogRatio | None:
 def inverse(ratio: LogRatio) -> LogRatio:
     """Return the ratio of the other to the one."""
     return LogRatio(-ratio.value, -ratio.high, -ratio.low)
-
-
-def _groups(turns: Sequence[Hashable], values: Sequence[Value]) -> list[list[Value]]:
-    groups: dict[Hashable, list[Value]] = {}
-    for turn, value in zip(turns, values, strict=True):
-        groups.setdefault(turn, []).append(value)
-    return list(groups.values())
 
 
 def _agreement(pairs: Pairs[bool]) -> float:

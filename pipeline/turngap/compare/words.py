@@ -10,6 +10,7 @@ from turngap.core.results import JudgedWith
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Verdicts
 from turngap.core.untrusted import printable
+from turngap.core.wording import several
 from turngap.report import words
 from turngap.store.comparisons import (
     INCONCLUSIVE,
@@ -131,13 +132,18 @@ def missing(record: ComparisonRecord) -> list[str]:
 
 def _reasons(backend: BackendRecord) -> list[str]:
     other = {o: n for o, n in backend.outcomes.items() if o not in REPLIED}
+    fell_back = (
+        f"a part failed in {backend.fell_back} of {backend.turns} turns, and another answered "
+        "(agent.log in its run says why)"
+    )
+    llm = f"first token, tokens/s and window tokens: of {backend.llm_n} of {backend.turns} turns"
     return [
         *(f"{n} of {backend.turns} turns {o}" for o, n in other.items()),
         *([failed(backend)] if backend.failed else []),
-        *([fell_back(backend)] if backend.fell_back else []),
+        *([fell_back] if backend.fell_back else []),
         *(f"{q}: {f.why_none}" for q, f in backend.gap_ms.items() if f.why_none),
         *([f"price: {backend.price.why_none}"] if backend.price.why_none else []),
-        *([llm_words(backend)] if backend.llm_n < backend.turns else []),
+        *([llm] if backend.llm_n < backend.turns else []),
         *(f"{n} answers not judged ({why})" for why, n in backend.not_judged.items()),
         *([backend.why_invalid] if backend.why_invalid else []),
     ]
@@ -177,19 +183,6 @@ def failed(backend: BackendRecord) -> str:
     """Say in how many turns the agent failed, with its first error."""
     said = printable(backend.first_failure or "")
     return f"the agent failed in {backend.failed} of {backend.turns} turns, first: {said}"
-
-
-def fell_back(backend: BackendRecord) -> str:
-    """Say in how many turns another part answered for one that failed."""
-    return (
-        f"a part failed in {backend.fell_back} of {backend.turns} turns, and another answered "
-        "(agent.log in its run says why)"
-    )
-
-
-def llm_words(backend: BackendRecord) -> str:
-    """Say how many turns the LLM figures are based on."""
-    return f"first token, tokens/s and window tokens: of {backend.llm_n} of {backend.turns} turns"
 
 
 def inconclusive(found: PairRecord) -> str:
@@ -328,23 +321,14 @@ def crossing(found: CrossingRecord) -> str:
     return f"{text} (95 % interval: {found.earliest} to {found.latest}{n})"
 
 
-def at(found: CrossingRecord) -> str:
-    """Format the crossing as a label for a chart."""
-    return f"{found.turns} ({found.earliest} to {found.latest})"
-
-
 def basis(record: ComparisonRecord) -> str:
     """Say what the comparison is based on."""
-    scenarios = _many(len(record.scenarios), "scenario")
+    scenarios = several(len(record.scenarios), "scenario")
     return (
-        f"{printable(record.agent)}, {scenarios}, {_many(record.rounds, 'round')}, in turns on "
+        f"{printable(record.agent)}, {scenarios}, {several(record.rounds, 'round')}, in turns on "
         f"one machine ({printable(record.machine.cpu)}, {record.machine.cores} cores); "
         f"{words.accepted_words(record.starved_ms, None)}"
     )
-
-
-def _many(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 CHAIN_NOTE = (

@@ -1,4 +1,4 @@
-"""Read each kind of stored folder as an `Entry`."""
+"""Read what each kind of stored folder says of itself, as an `Entry`."""
 
 import hashlib
 import re
@@ -92,6 +92,13 @@ class Entry:
         return None if self.hits is None or not self.n else self.hits / self.n
 
 
+def due_ms(turn: TurnOutcome) -> float | None:
+    """Return the gap of a turn that counts; infinite without the reply that was due, else None."""
+    if turn.left_out is not None:
+        return None
+    return inf if turn.silent else turn.gap_ms if turn.replied else None
+
+
 def figures_of(turns: Iterable[TurnOutcome]) -> tuple[int, dict[str, Any]]:
     """Return how many turns there are, and the figures of those that count, as fields of `Entry`.
 
@@ -107,10 +114,8 @@ def figures_of(turns: Iterable[TurnOutcome]) -> tuple[int, dict[str, Any]]:
         n += 1
         hits += turn.outcome == "answered"
         cut_ins += turn.outcome == "cut_in"
-        if turn.silent:
-            gaps.append(inf)
-        elif turn.replied and turn.gap_ms is not None:
-            gaps.append(turn.gap_ms)
+        if (due := due_ms(turn)) is not None:
+            gaps.append(due)
     finite = [gap for gap in gaps if gap < inf]
     gap_ms = {
         name: percentile(finite, q, censored=len(gaps) - len(finite)).value
@@ -138,9 +143,8 @@ def read_entry(folder: Path, kind: Kind) -> Entry:
 def _run(folder: Path) -> Entry:
     record = read_record(folder)
     played, figures = figures_of(read_outcomes(folder))
-    status, of = status_of(record, played), ""
-    if record.planned_turns:
-        of = f" of {record.planned_turns}"
+    status = status_of(record, played)
+    of = f" of {record.planned_turns}" if record.planned_turns else ""
     why = [] if record.valid else list(record.why_invalid) or ["no reason was stored"]
     if status == "unfinished":
         why = [record.failure or "it was ended, or is being played"]
@@ -149,30 +153,22 @@ def _run(folder: Path) -> Entry:
             why = [f"unfinished: only {played}{of} turns were played"]
     elif record.failure is not None:
         why.insert(0, record.failure)
-    return Entry(
-        path=str(folder),
-        kind="talk" if record.settings.get("live") is True else "replay",
+    # The dialect and the rate of an agent at a URL, as far as they are known.
+    line = [record.agent.get(name) for name in TOLD_BY_THE_LINE] if "url" in record.agent else []
+    return _entry(
+        folder,
+        "talk" if record.settings.get("live") is True else "replay",
+        record,
         status=status,
-        **_about_run(record),
+        agent=agent_called(record.name, record.agent),
+        commit=record.measured_commit,
+        line=_word(" ".join(str(value) for value in line if value is not None)),
+        starved_ms=record.starved_ms,
+        played=_played_digest(record.scenario_hashes),
         valid=record.valid and status == "finished",
-        why=_texts(why),
-        budget_ms=record.budget_ms,
-        metrics_version=record.metrics_version,
+        why=why,
         **figures,
     )
-
-
-def _about_run(record: RunRecord) -> dict[str, Any]:
-    return {
-        "label": _word(record.label),
-        "agent": _word(agent_called(record.name, record.agent)),
-        "commit": _commit_of(record.measured_commit),
-        "line": _line_of(record.agent),
-        "starved_ms": record.starved_ms,
-        "started_utc": _word(record.started_utc),
-        "machine": _word(record.machine.fingerprint),
-        "played": _played_digest(record.scenario_hashes),
-    }
 
 
 def _check(folder: Path) -> Entry:
@@ -223,21 +219,16 @@ def _comparison(folder: Path) -> Entry:
     why = [record.failure or ""]
     why += [f"{b.name}: {b.why_invalid}" for b in backends if not b.valid]
     verdict = several(len(backends), "backend")
-    return Entry(
-        path=str(folder),
-        kind="compare",
+    return _entry(
+        folder,
+        "compare",
+        record,
         status=_ended(record.failure),
-        label=_word(record.label),
-        agent=_word(record.agent),
-        commit=_commit_of(record.commit),
-        started_utc=_word(record.started_utc),
+        agent=record.agent,
         valid=record.valid,
-        why=_texts(why),
+        why=why,
         verdict=f"{verdict}, inconclusive" if record.inconclusive else verdict,
-        machine=_word(record.machine.fingerprint),
         played=_played_beside(folder / COMPARISON_FILE, (backend.run for backend in backends)),
-        budget_ms=record.budget_ms,
-        metrics_version=record.metrics_version,
         **figures,
     )
 
@@ -252,20 +243,16 @@ def _curve(folder: Path) -> Entry:
     for point in points:
         name = f"{record.setting}={point.value}: " if point.value is not None else ""
         why += [name + reason for reason in point.why_invalid]
-    return Entry(
-        path=str(folder),
-        kind="turns",
+    return _entry(
+        folder,
+        "turns",
+        record,
         status=_ended(record.failure),
-        label=_word(record.label),
-        agent=_word(record.agent),
-        commit=_commit_of(record.commit),
-        started_utc=_word(record.started_utc),
+        agent=record.agent,
         valid=record.valid,
-        why=_texts(why),
+        why=why,
         verdict=several(len(points), "value") if record.setting else "",
-        machine=_word(record.machine.fingerprint),
         played=_played_beside(folder / CURVE_FILE, (point.run for point in points)),
-        metrics_version=record.metrics_version,
         **figures,
     )
 
@@ -291,20 +278,16 @@ def _load(folder: Path) -> Entry:
     why = [record.failure or "", "" if record.failure else record.void or ""]
     if status == "unfinished" and record.failure is None:
         why = ["unfinished: it was ended, or is being played"]
-    return Entry(
-        path=str(folder),
-        kind="load",
+    return _entry(
+        folder,
+        "load",
+        record,
         status=status,
-        label=_word(record.label),
-        agent=_word(agent_called(record.name, record.agent)),
-        commit=_commit_of(record.commit),
-        started_utc=_word(record.started_utc),
+        agent=agent_called(record.name, record.agent),
         valid=record.valid,
-        why=_texts(why),
+        why=why,
         verdict=_held(record, step),
-        machine=_word(record.machine.fingerprint),
         played=_played_digest(record.scenario_hashes),
-        budget_ms=record.budget_ms,
         **figures,
     )
 
@@ -342,23 +325,42 @@ def _simulation(folder: Path) -> Entry:
     if load is None and len(record.loads) == 1:
         load = record.loads[0]
     if load is not None:
-        figures = {
-            "n": load.turns,
-            "gap_ms": _values(load.gap_ms),
-            "hits": load.hit_rate.hits,
-        }
-    return Entry(
-        path=str(folder),
-        kind="simulate",
+        figures = {"n": load.turns, "gap_ms": _values(load.gap_ms), "hits": load.hit_rate.hits}
+    return _entry(
+        folder,
+        "simulate",
+        record,
         status="finished",
-        agent=_word(record.name),
-        commit=_commit_of(record.commit),
-        started_utc=_word(record.started_utc),
+        agent=record.name,
         valid=True,
         verdict=verdict,
-        machine=_word(record.machine.fingerprint),
-        budget_ms=record.budget_ms,
         **figures,
+    )
+
+
+def _entry(
+    folder: Path,
+    kind: Kind,
+    record: RunRecord | ComparisonRecord | TurnsRecord | LoadRecord | SimulationRecord,
+    *,
+    agent: str,
+    commit: str | None = None,
+    why: Iterable[str] = (),
+    **fields: Any,
+) -> Entry:
+    """Build an entry with what all kinds of records hold, if they hold it by the same name."""
+    return Entry(
+        path=str(folder),
+        kind=kind,
+        label=_word(getattr(record, "label", "")),
+        agent=_word(agent),
+        commit=_commit_of(commit or record.commit),
+        started_utc=_word(record.started_utc),
+        machine=_word(record.machine.fingerprint),
+        budget_ms=getattr(record, "budget_ms", None),
+        metrics_version=getattr(record, "metrics_version", None),
+        why=_texts(why),
+        **fields,
     )
 
 
@@ -390,12 +392,6 @@ def _commit_of(commit: object) -> str | None:
     """Return a commit; None for other texts."""
     text = _word(str(commit or ""))
     return text if re.fullmatch(r"[0-9a-fA-F]{4,64}(-dirty)?", text) else None
-
-
-def _line_of(agent: Mapping[str, Any]) -> str:
-    """Return the dialect and the rate of an agent at a URL, as far as they are known."""
-    known = [agent.get(name) for name in TOLD_BY_THE_LINE] if "url" in agent else []
-    return _word(" ".join(str(value) for value in known if value is not None))
 
 
 def _values(percentiles: Mapping[str, Percentile]) -> dict[str, float | None]:

@@ -87,18 +87,18 @@ _FIGURES: Sequence[tuple[str, Callable[[Entry], str]]] = (
 
 def list_json(entries: Sequence[Entry]) -> dict[str, Any]:
     """Return what `--json` prints. Scripts rely on its keys: more may come, none goes."""
-    return {"runs": [_document(entry) for entry in entries]}
+    # A file's name need not be text, and JSON must be.
+    paths = (entry.path.encode("utf-8", "replace").decode() for entry in entries)
+    rows = [
+        asdict(entry) | {"hit_rate": entry.hit_rate, "why": list(entry.why), "path": path}
+        for entry, path in zip(entries, paths, strict=True)
+    ]
+    return {"runs": rows}
 
 
 def entries_table(entries: Sequence[Entry]) -> Table:
     """Return the list as a table for `store.tables.csv_text`, with a row for each entry."""
     return Table(COLUMNS, (row_of(COLUMNS, entry) for entry in entries))
-
-
-def _document(entry: Entry) -> dict[str, Any]:
-    row = asdict(entry) | {"hit_rate": entry.hit_rate, "why": list(entry.why)}
-    # A file's name need not be text, and JSON must be.
-    return row | {"path": entry.path.encode("utf-8", "replace").decode()}
 
 
 def list_block(entries: Sequence[Entry], width: int) -> Text:
@@ -140,9 +140,15 @@ def list_table(entries: Sequence[Entry], most_label: int = _MOST_LABEL) -> secti
     ]
     common = {name: values[0] for name, values in texts if len(set(values)) == 1 < len(values)}
     kinds = {entry.kind for entry in entries}
-    notes = [_common_words(len(entries), common), _CAPTION if known else ""]
+    words_of = [
+        f"{name} {'unknown' if value in ('', _NONE) else printable(value)}"
+        for name, value in common.items()
+        if value or name != "label"
+    ]
+    notes = [f"All {len(entries)} have in common: {', '.join(words_of)}."] if words_of else []
+    notes += [_CAPTION] if known else []
     notes += [note for kind, note in _FIGURES_OF.items() if kind in kinds]
-    return sections.Table(head, rows, " ".join(filter(None, notes)))
+    return sections.Table(head, rows, " ".join(notes))
 
 
 def list_report(entries: Sequence[Entry], beside: Path) -> sections.Report:
@@ -170,16 +176,6 @@ def _link(entry: Entry, beside: Path) -> str:
     pages = (Path(entry.path) / name for name in ("report.html", "check.html", "simulation.html"))
     file = next(filter(is_file, pages), None)
     return "" if file is None else quote(os.fsencode(os.path.relpath(file, beside)))
-
-
-def _common_words(n: int, common: Mapping[str, str]) -> str:
-    """Return what is the same in all rows and has no column."""
-    common_words = [
-        f"{name} {'unknown' if value in ('', _NONE) else printable(value)}"
-        for name, value in common.items()
-        if value or name != "label"
-    ]
-    return f"All {n} have in common: {', '.join(common_words)}." if common_words else ""
 
 
 def reasons(entries: Sequence[Entry], width: int) -> list[Text]:

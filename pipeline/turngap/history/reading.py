@@ -45,7 +45,16 @@ def entries(roots: Sequence[Path] = (), on_read: OnRead = lambda done, of: None)
     Raises:
         InputError: a folder that was given is not there, or cannot be listed.
     """
-    folders = _folders(roots)
+    seen: set[tuple[int, int]] = set()  # each folder counts once, whatever links lead to it
+    folders: list[Path] = []
+    for root in roots or (DEFAULT_ROOT,):
+        for path in _within(root, needed=bool(roots)):
+            with suppress(OSError):  # a link to nothing, or it has just been deleted
+                status = path.stat()
+                place = (status.st_dev, status.st_ino)
+                if stat.S_ISDIR(status.st_mode) and place not in seen:
+                    seen.add(place)
+                    folders.append(path)
     listed: list[Entry] = []
     for done, folder in enumerate(folders, start=1):
         entry = _entry(folder)
@@ -98,21 +107,6 @@ def began(entry: Entry) -> datetime:
         return instant(entry.started_utc)
     except ValueError:
         return datetime.min.replace(tzinfo=UTC)
-
-
-def _folders(roots: Sequence[Path]) -> list[Path]:
-    """Return each folder once, whatever links lead to it."""
-    seen: set[tuple[int, int]] = set()
-    folders: list[Path] = []
-    for root in roots or (DEFAULT_ROOT,):
-        for path in _within(root, needed=bool(roots)):
-            with suppress(OSError):  # a link to nothing, or it has just been deleted
-                status = path.stat()
-                place = (status.st_dev, status.st_ino)
-                if stat.S_ISDIR(status.st_mode) and place not in seen:
-                    seen.add(place)
-                    folders.append(path)
-    return folders
 
 
 def _within(root: Path, *, needed: bool) -> list[Path]:

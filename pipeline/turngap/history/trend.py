@@ -17,7 +17,7 @@ from turngap.core.paired import CENSORED_MS, TOLERANCE_MS, shift
 from turngap.core.results import TurnKey
 from turngap.core.stats import CONFIDENCE
 from turngap.core.wording import several
-from turngap.history.kinds import Entry
+from turngap.history.kinds import Entry, due_ms
 from turngap.report import words
 from turngap.report.sections import Line, Lines
 from turngap.store.outcomes import read_outcomes
@@ -342,17 +342,6 @@ def _series(entries: Sequence[Entry]) -> list[list[Entry]]:
     ]
 
 
-def _gaps(entry: Entry) -> Mapping[TurnKey, float]:
-    """Return the gap of each turn that was due a reply; without one it is longer than any wait."""
-    gaps: dict[TurnKey, float] = {}
-    for turn in read_outcomes(Path(entry.path)):
-        if turn.left_out is None and turn.silent:
-            gaps[turn.key] = CENSORED_MS
-        elif turn.left_out is None and turn.replied and turn.gap_ms is not None:
-            gaps[turn.key] = turn.gap_ms
-    return gaps
-
-
 def _trend(entries: Sequence[Entry]) -> Trend:
     used: list[tuple[Entry, Mapping[TurnKey, float]]] = []
     left_out: list[tuple[Entry, str]] = []
@@ -361,9 +350,13 @@ def _trend(entries: Sequence[Entry]) -> Trend:
             left_out.append((entry, entry.why[0] if entry.why else "it is not valid"))
             continue
         try:
-            used.append((entry, _gaps(entry)))
+            dues = {turn.key: due_ms(turn) for turn in read_outcomes(Path(entry.path))}
         except InputError as e:
             left_out.append((entry, str(e)))
+            continue
+        # Without a reply a gap is longer than any wait.
+        gaps = {k: ms if ms < math.inf else CENSORED_MS for k, ms in dues.items() if ms is not None}
+        used.append((entry, gaps))
     points: list[Point] = []
     for (entry, _), level in zip(used, run_levels([gaps for _, gaps in used]), strict=True):
         if level.ms is None:

@@ -21,7 +21,6 @@ from turngap.store.comparisons import TURNS_FILE, TurnsRecord
 from turngap.store.documents import write_document
 from turngap.store.folders import new_folder, utc_now
 from turngap.store.provenance import git_commit, this_machine
-from turngap.store.runs import Run
 from turngap.turns.figures import (
     GAP_MS,
     SHARE,
@@ -109,11 +108,8 @@ class TurnsPlan(PlayPlan):
                 f"{self.choice.agent} is a running agent: its settings cannot be varied from here",
                 hint="play it as it is, without --vary, or name a stack",
             )
-        return [resolve(self._with(value), self.library) for value in self.values]
-
-    def _with(self, value: str) -> AgentChoice:
-        sets = (*self.choice.sets, f"{self.setting}={value}")
-        return dataclasses.replace(self.choice, sets=sets)
+        sets = [(*self.choice.sets, f"{self.setting}={value}") for value in self.values]
+        return [resolve(dataclasses.replace(self.choice, sets=s), self.library) for s in sets]
 
 
 def parse_vary(text: str) -> tuple[str, list[str]]:
@@ -188,19 +184,6 @@ def _stored(
     virtual: bool = False,
 ) -> Played:
     stored = [run.finish(str(failure) if failure else None) for run in runs]
-    record = _record(plan, stored, started, failure, virtual=virtual)
-    write_document(folder / TURNS_FILE, record)
-    return record, folder, failure
-
-
-def _record(
-    plan: TurnsPlan,
-    runs: Sequence[Run],
-    started: str,
-    failure: TurngapError | None,
-    *,
-    virtual: bool,
-) -> TurnsRecord:
     points = [
         point_figures(
             run.turns,
@@ -209,16 +192,16 @@ def _record(
             valid=run.record.valid,
             why_invalid=run.record.why_invalid,
         )
-        for value, run in zip(plan.points, runs, strict=True)
+        for value, run in zip(plan.points, stored, strict=True)
     ]
-    played = counted_turns([turn for run in runs for turn in run.turns])
+    played = counted_turns([turn for run in stored for turn in run.turns])
     gaps = [point.gap_ms.value or 0.0 for point in points]  # the most patient one waits longest
-    return TurnsRecord(
+    record = TurnsRecord(
         turngap_version=__version__,
         commit=git_commit(),
         started_utc=started,
         machine=this_machine(),
-        agent=str(runs[0].record.agent.get("url") or plan.choice.name),
+        agent=str(stored[0].record.agent.get("url") or plan.choice.name),
         setting=plan.setting,
         scenarios=tuple(s.scenario.name for s in plan.scenarios),
         rounds=plan.rounds,
@@ -229,11 +212,13 @@ def _record(
         share=SHARE,
         gap_ms=GAP_MS,
         points=tuple(points),
-        measured=measured_curve([run.turns for run in runs]),
-        waiting=waiting_curve(runs[gaps.index(max(gaps))].turns),
+        measured=measured_curve([run.turns for run in stored]),
+        waiting=waiting_curve(stored[gaps.index(max(gaps))].turns),
         silence=silence_curve(played),
         failure=None if failure is None else str(failure),
-        stand_ins=tuple(dict.fromkeys(name for run in runs for name in run.record.stand_ins)),
+        stand_ins=tuple(dict.fromkeys(name for run in stored for name in run.record.stand_ins)),
         label=plan.label,
         settings={"seed": plan.choice.seed, "starved_ms": plan.starved_ms},
     )
+    write_document(folder / TURNS_FILE, record)
+    return record, folder, failure

@@ -1,6 +1,6 @@
-"""Report of a curve."""
+"""Report of a curve: its tables, sentences and drawing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +8,9 @@ import numpy as np
 from rich.text import Text
 
 from turngap.core.budget import OUTCOMES
-from turngap.core.cut_ins import false_endpoints
+from turngap.core.cut_ins import PausesOfLength, false_endpoints, heard_cut_in
 from turngap.core.results import Turn
+from turngap.core.stats import Percentile, Proportion
 from turngap.core.untrusted import printable
 from turngap.report import charts, page, terminal, turn_words
 from turngap.report import words as report_words
@@ -44,10 +45,163 @@ from turngap.report.sections import (
     Table,
     lines,
 )
-from turngap.store.comparisons import TURNS_FILE, CurveRecord, TurnsRecord
+from turngap.store.comparisons import TURNS_FILE, CurveRecord, PointRecord, Reading, TurnsRecord
 from turngap.store.documents import read_document
 from turngap.store.runs import Run, read_run_beside
-from turngap.turns import words
+
+MEASURED = "the agent, as measured"
+WAITING = "the agent, had it waited longer"
+SILENCE = "silence alone"
+
+# Figures that others published, of another data set and with another beginning and end.
+PUBLISHED_NOTE = (
+    "For orientation, what eot-bench published: English, 400 turns with real pauses. That is "
+    "another data set, and its latency ends with the decision that the turn is over, so that no "
+    "model, voice or line is in it: a gap is longer"
+)
+PUBLISHED = (
+    ("LiveKit v1", 0.099, 543),
+    ("turn-1", 0.106, 553),
+    ("Deepgram Flux", 0.129, 1151),
+    ("turn-1-mini", 0.226, 849),
+    ("Smart Turn v3.2", 0.352, 1051),
+    ("silence alone", 0.556, 1600),
+)
+
+VIRTUAL = (
+    "virtual: no time passed while anything computed, but for smart turn. Cut-ins are those of a "
+    "machine that keeps up; gaps lack a few ms of computing and are lower bounds"
+)
+
+ASSUMPTIONS = (
+    (
+        "waiting",
+        "had the agent waited d ms more before each decision, each gap would be d longer. It would "
+        "have cut in as long as it had still decided within a pause. Turns that were not cut in on "
+        "stay so. Turns that were cut in on have no gap and are in no median.",
+    ),
+    (
+        "silence",
+        "silence alone is computed from the labelled pauses: with a hold of h it cuts in on each "
+        "turn with a pause of h or more, and its gap is h. No engine's time is in it.",
+    ),
+    (
+        "pauses",
+        "a pause that is shorter than the silence which the agent waits for cannot draw it. A "
+        "cut-in belongs to the last pause that had begun when the agent decided.",
+    ),
+)
+
+
+def point_name(record: TurnsRecord, point: PointRecord) -> str:
+    """Return the name that tells a point from the others."""
+    name = record.agent if point.value is None else point.value
+    return printable(name) + ("" if point.valid else " (invalid)")
+
+
+def values_by_gap(record: TurnsRecord) -> list[str]:
+    """Return the values behind the points of the measured curve, in its order."""
+    known = [(p.gap_ms.value, p.value or "") for p in record.points if p.gap_ms.value is not None]
+    return [printable(value) for _, value in sorted(known, key=lambda one: one[0])]
+
+
+def figure(p: Percentile) -> str:
+    """Format a percentile in ms with its interval, for a cell."""
+    if p.value is None:
+        return "–"
+    return report_words.ms(p.value) + _between(p.low, p.high, report_words.ms)
+
+
+def share(p: Proportion | None) -> str:
+    """Format a count of turns with its share and interval, for a cell."""
+    if p is None or p.value is None:
+        return "–"
+    return f"{p.hits} of {p.n}, {percent(p.value)}" + _between(p.low, p.high, percent)
+
+
+def percent(value: float) -> str:
+    """Format a share, with a tenth if it is small: curves are read at 5 %."""
+    return f"{value * 100:.1f} %" if 0 < value < 0.1 else report_words.percent(value)
+
+
+def _between(low: float | None, high: float | None, how: Callable[[float], str]) -> str:
+    if low is None:
+        return "" if high is None else f" (at most {how(high)})"
+    return f" (at least {how(low)})" if high is None else f" ({how(low)} to {how(high)})"
+
+
+def at_share(reading: Reading) -> str:
+    """Format the gap at the share, for a cell."""
+    if reading.value is None:
+        return "–"
+    return f"{report_words.ms(reading.value)} ms" + _between(
+        reading.low, reading.high, report_words.ms
+    )
+
+
+def at_gap(reading: Reading) -> str:
+    """Format the share at the gap, for a cell."""
+    if reading.value is None:
+        return "–"
+    return percent(reading.value) + _between(reading.low, reading.high, percent)
+
+
+def why_not_read(record: TurnsRecord) -> list[tuple[str, str]]:
+    """List why a curve cannot be read at the share or the gap, for each that cannot."""
+    found: list[tuple[str, str]] = []
+    for label, (_, curve) in zip(
+        ("measured", "waiting", "silence"), named_curves(record), strict=True
+    ):
+        if curve.why_none is not None:
+            found.append((label, curve.why_none))
+            continue
+        for what, reading in (
+            (f"at {report_words.percent(record.share)} cut-ins", curve.gap_at_share_ms),
+            (f"at a gap of {record.gap_ms:.0f} ms", curve.cut_ins_at_gap),
+        ):
+            if reading.why_none is not None:
+                found.append((label, f"not known {what}: {reading.why_none}"))
+    return found
+
+
+def named_curves(record: TurnsRecord) -> list[tuple[str, CurveRecord]]:
+    """List the curves by name, the agent's own first."""
+    return [(MEASURED, record.measured), (WAITING, record.waiting), (SILENCE, record.silence)]
+
+
+def spoken(name: str, curve: CurveRecord) -> str:
+    """Describe a curve for a screen reader."""
+    first, last = curve.points[0], curve.points[-1]
+    ends = f"{percent(first.cut_ins)} cut-ins at {report_words.ms(first.gap_ms)} ms"
+    if first != last:
+        ends += f" to {percent(last.cut_ins)} at {report_words.ms(last.gap_ms)} ms"
+    return f"{name}: {ends}"
+
+
+def length(row: PausesOfLength) -> str:
+    """Format the lengths of a row of pauses."""
+    if row.to_ms is None:
+        return f"{row.from_ms:.0f} ms and more"
+    return (
+        f"{row.from_ms:.0f} to {row.to_ms:.0f} ms" if row.from_ms else f"up to {row.to_ms:.0f} ms"
+    )
+
+
+def unexplained(runs: Sequence[Run]) -> str:
+    """Say how many cut-ins no labelled pause explains; empty if none."""
+    labelled = [turn for run in runs for turn in run.turns if turn.pauses is not None]
+    found = [cut_in for turn in labelled if (cut_in := heard_cut_in(turn)) is not None]
+    n = sum(cut_in.pause is None for cut_in in found)
+    return f"{n} of {len(found)} cut-ins came before any labelled pause had begun" if n else ""
+
+
+def labelled(record: TurnsRecord) -> str:
+    """Say how many of the recorded turns are labelled with their pauses."""
+    if record.labelled == record.recorded:
+        return f"labelled in all {record.recorded} recorded turns"
+    how = "; `turngap label FILE` finds those of the others" if record.labelled else ""
+    return f"labelled in {record.labelled} of {record.recorded} recorded turns{how}"
+
 
 MARKDOWN_FILE = "turns.md"
 PAGE_FILE = "report.html"
@@ -106,6 +260,12 @@ def turns_report(record: TurnsRecord, runs: Sequence[Run]) -> Report:
         if not p.valid
     ]
     chart = curve_chart(record)
+    published = Table(
+        ("", "cut-ins at 300 ms", "latency at 5 %, ms"),
+        [(name, f"{100 * cut:.1f} %", f"{ms}") for name, cut, ms in PUBLISHED],
+        PUBLISHED_NOTE,
+        where=PAGE,
+    )
     return Report(
         command="turns",
         subject=f"turns · {printable(record.agent)}{varied} on "
@@ -113,15 +273,15 @@ def turns_report(record: TurnsRecord, runs: Sequence[Run]) -> Report:
         when=report_words.instant(record.started_utc),
         about=(f"turngap {record.turngap_version}",),
         warnings=warnings,
-        lead=[Line("time", words.VIRTUAL)] if record.virtual else (),
+        lead=[Line("time", VIRTUAL)] if record.virtual else (),
         stand_ins=report_words.stand_ins_words(record.stand_ins),
         sections=[
             Section("Gap against cut-ins", [*_read(record), *([Drawing(chart)] if chart else [])]),
             Section("Points", _points(record)),
             Section("Pauses by length", _pauses(record, runs)),
             Section("Turns that were taken to be over too early", _early(record, runs)),
-            Section("What others published", [_published()]),
-            Section("How it was counted", [lines(*words.ASSUMPTIONS, where=FILES)]),
+            Section("What others published", [published]),
+            Section("How it was counted", [lines(*ASSUMPTIONS, where=FILES)]),
         ],
     )
 
@@ -133,12 +293,12 @@ def _read(record: TurnsRecord) -> list[Item]:
         f"cut-ins at {record.gap_ms:.0f} ms",
     )
     rows = [
-        (name, words.at_share(curve.gap_at_share_ms), words.at_gap(curve.cut_ins_at_gap))
-        for name, curve in words.curves(record)
+        (name, at_share(curve.gap_at_share_ms), at_gap(curve.cut_ins_at_gap))
+        for name, curve in named_curves(record)
     ]
     return [
         Table(head, rows, "Where the curves lie, with 95 % intervals"),
-        lines(*words.why_not_read(record)),
+        lines(*why_not_read(record)),
     ]
 
 
@@ -155,14 +315,14 @@ def _points(record: TurnsRecord) -> list[Item]:
     )
     rows = [
         (
-            words.point_name(record, point),
+            point_name(record, point),
             f"{point.turns}{report_words.recorded_words(point.turns, point.recorded)}",
-            words.figure(point.gap_ms),
-            words.figure(point.gap_p95_ms),
+            figure(point.gap_ms),
+            figure(point.gap_p95_ms),
             str(point.gap_n),
             "–" if point.endpoint_ms.value is None else report_words.ms(point.endpoint_ms.value),
-            words.share(point.heard),
-            words.share(point.decided),
+            share(point.heard),
+            share(point.decided),
         )
         for point in record.points
     ]
@@ -177,28 +337,28 @@ def _points(record: TurnsRecord) -> list[Item]:
 
 def _pauses(record: TurnsRecord, runs: Sequence[Run]) -> list[Item]:
     if not record.labelled:
-        return [lines(("pauses", words.labelled(record)))]
+        return [lines(("pauses", labelled(record)))]
     several = len(record.points) > 1
     head = [Column("pause", left=True)]
     for point in record.points:
-        name = f"{words.point_name(record, point)}: " if several else ""
+        name = f"{point_name(record, point)}: " if several else ""
         head += [Column(f"{name}heard"), Column(f"{name}false endpoints", spare=several)]
     rows = [
         (
-            words.length(of_length[0]),
-            *(words.share(found) for row in of_length for found in (row.heard, row.decided)),
+            length(of_length[0]),
+            *(share(found) for row in of_length for found in (row.heard, row.decided)),
         )
         for of_length in zip(*(point.pauses for point in record.points), strict=True)
     ]
     return [
         Table(head, rows, "Pauses that drew the agent, of those that could, by their length"),
-        lines(("pauses", words.labelled(record)), ("pauses", words.unexplained(runs))),
+        lines(("pauses", labelled(record)), ("pauses", unexplained(runs))),
     ]
 
 
 def _early(record: TurnsRecord, runs: Sequence[Run]) -> list[Item]:
     found = [
-        (words.point_name(record, point), run, turn)
+        (point_name(record, point), run, turn)
         for point, run in zip(record.points, runs, strict=True)
         for turn in run.turns
         if turn.outcome == "cut_in" or false_endpoints(turn)
@@ -240,16 +400,9 @@ def _cards(
     return Cards(cards, [o for o in OUTCOMES if any(t.outcome == o for _, _, t in found)])
 
 
-def _published() -> Table:
-    head = ("", "cut-ins at 300 ms", "latency at 5 %, ms")
-    rows = [(name, f"{100 * cut:.1f} %", f"{ms}") for name, cut, ms in words.PUBLISHED]
-    return Table(head, rows, words.PUBLISHED_NOTE, where=PAGE)
-
-
 HEIGHT_PX = 260
 # At least so much is drawn, and no more than curves are computed for.
 LEAST_MS, MOST_MS = 1000.0, 3000.0
-MEASURED, WAITING, SILENCE = DASHES[0], DASHES[1], DASHES[2]
 
 
 def curve_chart(record: TurnsRecord) -> Chart | None:
@@ -257,9 +410,9 @@ def curve_chart(record: TurnsRecord) -> Chart | None:
     curves = [
         (curve, dash, name, style)
         for curve, dash, name, style in (
-            (record.measured, MEASURED, words.MEASURED, "b"),
-            (record.waiting, WAITING, words.WAITING, "b"),
-            (record.silence, SILENCE, words.SILENCE, "silence"),
+            (record.measured, DASHES[0], MEASURED, "b"),
+            (record.waiting, DASHES[1], WAITING, "b"),
+            (record.silence, DASHES[2], SILENCE, "silence"),
         )
         if curve.points
     ]
@@ -283,7 +436,7 @@ def curve_chart(record: TurnsRecord) -> Chart | None:
         (point, 100 * point.gap_ms / right, y(point.cut_ins)) for point in record.measured.points
     ]
     return Chart(
-        spoken="; ".join(words.spoken(name, curve) for curve, _, name, _ in curves),
+        spoken="; ".join(spoken(name, curve) for curve, _, name, _ in curves),
         height=HEIGHT_PX,
         name="turns",
         note="Median gap in ms to the right, share of turns that the agent was heard to cut in on "
@@ -315,7 +468,7 @@ def curve_chart(record: TurnsRecord) -> Chart | None:
         ],
         labels=[
             Label(x, at - 9, value, -7 if x > 85 else 7)
-            for (_, x, at), value in zip(placed, words.values_by_gap(record), strict=False)
+            for (_, x, at), value in zip(placed, values_by_gap(record), strict=False)
             if value
         ],
         legend=[Key(name, style, dash) for _, dash, name, style in curves],

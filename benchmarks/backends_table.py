@@ -48,7 +48,8 @@ from turngap.core.summary import counted_turns, summarise
 from turngap.play.plan import Progress
 from turngap.play.target import AgentChoice
 from turngap.report.words import recorded_words
-from turngap.scenario.library import library_dir, load_scenarios, scenario_paths
+from turngap.scenario.library import load_scenarios
+from turngap.scenario.model import library_dir, scenario_paths
 from turngap.store.comparisons import COMPARISON_FILE, ComparisonRecord
 from turngap.store.runs import read_run
 from turngap_services.llm.vllm import VllmSettings

@@ -37,7 +37,8 @@ from turngap.core.frames import message_frame
 from turngap.play.plan import PlayPlan
 from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target
-from turngap.scenario.library import load_scenarios, scenario_paths
+from turngap.scenario.library import load_scenarios
+from turngap.scenario.model import scenario_paths
 from turngap.store.runs import read_run
 from turngap.testing import LoopClock, in_virtual_time
 from turngap.testing.agent import Reply, Script, converse

@@ -47,15 +47,14 @@ from half_gap.contenders import (
 )
 from half_gap.playing import Piece, play_at_once, play_in_real_time
 
-from turngap.scenario.library import (
-    LoadedScenario,
+from turngap.scenario.library import LoadedScenario, load_scenarios
+from turngap.scenario.model import (
+    Scenario,
     library_dir,
     library_paths,
-    load_scenarios,
+    read_scenario,
     scenario_paths,
 )
-from turngap.scenario.model import Scenario
-from turngap.scenario.parsing import read_scenario
 
 STEPS_TOLD = (
     "Each step is added to those above it, then each is taken out of all of them; over two "

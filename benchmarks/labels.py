@@ -23,7 +23,8 @@ import soundfile
 
 from turngap.core.audio import AUDIBLE_DBFS, FULL_SCALE, Pcm, rms_dbfs
 from turngap.core.cue import SpeechBounds
-from turngap.scenario.library import EXTRA, library_dir, library_paths, load_scenarios
+from turngap.scenario.library import load_scenarios
+from turngap.scenario.model import EXTRA, library_dir, library_paths
 from turngap.scenario.speech import DOUBTFUL_MS, find_speech
 
 LEVELS_DB = (0, -10, -20, 6)

@@ -39,7 +39,8 @@ from turngap.core.budget import STARVED_MS
 from turngap.core.errors import InputError
 from turngap.play.plan import Progress
 from turngap.play.target import AgentChoice
-from turngap.scenario.library import load_scenarios, scenario_paths
+from turngap.scenario.library import load_scenarios
+from turngap.scenario.model import scenario_paths
 from turngap_services.llm.vllm import VllmSettings
 from turngap_services.llm.vllm.service import Server
 

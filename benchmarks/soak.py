@@ -38,7 +38,8 @@ from turngap.live.app import LiveServer
 from turngap.live.keeping import Keeping
 from turngap.play.cues import cues_of
 from turngap.play.target import AgentChoice
-from turngap.scenario.library import library_dir, load_scenario, scenario_paths
+from turngap.scenario.library import load_scenario
+from turngap.scenario.model import library_dir, scenario_paths
 
 RATE, PACKET = 16_000, 320
 CLOCK = MonotonicClock()

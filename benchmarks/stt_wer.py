@@ -23,7 +23,8 @@ from loguru import logger
 from rapidfuzz.distance import Levenshtein
 
 from turngap.agent.stack import stack_files
-from turngap.scenario.library import library_dir, load_scenario, scenario_paths
+from turngap.scenario.library import load_scenario
+from turngap.scenario.model import library_dir, scenario_paths
 from turngap_services.sound import RATE
 from turngap_services.stt import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx import Recogniser

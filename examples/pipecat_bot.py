@@ -38,7 +38,7 @@ from pipecat.workers.runner import WorkerRunner
 
 from turngap.backends import Kind, find
 from turngap.clocks import MonotonicClock
-from turngap.scenario.library import library_dir
+from turngap.scenario.model import library_dir
 
 LIBRARY = library_dir()
 app = FastAPI()

@@ -26,7 +26,8 @@ from turngap.core.errors import TurngapError
 from turngap.core.results import Turn
 from turngap.play import rounds as playing
 from turngap.play.run import RunInProgress
-from turngap.scenario.library import load_scenarios, scenario_paths
+from turngap.scenario.library import load_scenarios
+from turngap.scenario.model import scenario_paths
 from turngap.store.folders import new_folder
 from turngap.store.provenance import this_machine
 from turngap.store.runs import Run

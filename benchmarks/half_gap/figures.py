@@ -21,8 +21,7 @@ from turngap.core.stats import (
     proportion,
     proportion_of,
 )
-from turngap.scenario.library import EXTRA
-from turngap.scenario.model import Scenario
+from turngap.scenario.model import EXTRA, Scenario
 from turngap.store.runs import Run, read_run
 
 # The recordings of turns that hold a pause to think; of the tables booked, the first turn.

@@ -53,7 +53,6 @@ def scenarios(library: Path | None) -> tuple["Scenario", ...]:
         InputError: there is no library, or a scenario in it cannot be read.
     """
     # ruamel.yaml and soundfile cost 0.1 s to import: not at the registry's import.
-    from turngap.scenario.library import library_dir, library_paths
-    from turngap.scenario.parsing import read_scenario
+    from turngap.scenario.model import library_dir, library_paths, read_scenario
 
     return tuple(read_scenario(path) for path in library_paths(library_dir(library)))

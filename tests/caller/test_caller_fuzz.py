@@ -23,7 +23,8 @@ from turngap.core.events import AgentSpeech, ToolCall, TurnEnded, UserSpeech
 from turngap.core.frames import message_frame
 from turngap.core.results import OffsetRecord, Turn
 from turngap.play.turn_record import turn_record
-from turngap.scenario.library import load_scenarios, scenario_paths
+from turngap.scenario.library import load_scenarios
+from turngap.scenario.model import scenario_paths
 from turngap.store.documents import encode, parse_document
 from turngap.testing import LoopClock, ManualClock, in_virtual_time
 from turngap.testing.agent import Script, converse

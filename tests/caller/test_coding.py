@@ -15,7 +15,7 @@ from turngap.caller.dialects.registry import find_dialect
 from turngap.caller.said import NotSpokenError, UnplayableError
 from turngap.core.audio import Pcm
 from turngap.core.g711 import A_LAW, MU_LAW, Law
-from turngap.scenario.library import library_dir
+from turngap.scenario.model import library_dir
 
 RATE = 8_000
 SWAPPED = "PCM16 with its bytes swapped, or cut in mid-sample"

@@ -9,7 +9,7 @@ from turngap.caller.ear import Ear
 from turngap.caller.words import Bed, Found, Sound, Word, WordFinder
 from turngap.core.audio import UNPLACED_MS, Pcm, SpeechEnd, audible_onset
 from turngap.core.events import AgentSound
-from turngap.scenario.library import shipped_library
+from turngap.scenario.model import shipped_library
 from turngap.silero import Silero
 from turngap.store.sound import read_sound
 from turngap.testing.agent import voice

@@ -16,7 +16,8 @@ from turngap.core.paired import Reading
 from turngap.core.results import TurnKey
 from turngap.play.target import AgentChoice, resolve
 from turngap.play.virtual import play_virtually
-from turngap.scenario.library import load_scenarios, scenario_paths
+from turngap.scenario.library import load_scenarios
+from turngap.scenario.model import scenario_paths
 from turngap.store.checks import CheckRecord
 from turngap.testing import in_virtual_time
 from turngap.testing.agent import Reply, Script

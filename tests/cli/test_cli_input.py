@@ -11,7 +11,7 @@ from made_records import make_record, make_turn
 
 from turngap.core.errors import InputError
 from turngap.fleet.files import build_fleet, read_fleet
-from turngap.scenario.library import library_for
+from turngap.scenario.model import library_for
 from turngap.store.writer import RunWriter
 
 Capsys = pytest.CaptureFixture[str]

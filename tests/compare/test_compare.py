@@ -34,7 +34,8 @@ from turngap.play.target import AgentChoice, Target
 from turngap.report import markdown as markdown_writer
 from turngap.report import page as page_writer
 from turngap.report.charts import BOX
-from turngap.scenario.library import load_scenarios, scenario_paths
+from turngap.scenario.library import load_scenarios
+from turngap.scenario.model import scenario_paths
 from turngap.store.comparisons import COMPARISON_FILE, ComparisonRecord, CrossingRecord
 from turngap.store.documents import find_folder
 

@@ -29,7 +29,7 @@ from turngap.load import play as loading
 from turngap.load.play import Loaded
 from turngap.play.plan import Progress
 from turngap.play.target import resolve
-from turngap.scenario.library import library_dir
+from turngap.scenario.model import library_dir
 from turngap.store.folders import new_folder
 from turngap.turns import play as taking
 

@@ -46,7 +46,8 @@ from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 from turngap.core.tracked import TrackedTurn
 from turngap.play.cues import cues_of
 from turngap.play.virtual import line_to_stack
-from turngap.scenario.library import library_dir, load_scenarios, scenario_paths
+from turngap.scenario.library import load_scenarios
+from turngap.scenario.model import library_dir, scenario_paths
 from turngap.testing.agent import voice
 from turngap.testing.virtual import LoopClock, in_virtual_time, virtual_clocks
 from turngap_services.llm.plain import PlainAdapter, plain_messages, plain_settings

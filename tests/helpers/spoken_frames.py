@@ -13,7 +13,8 @@ from pipecat.frames.frames import (
 )
 from running_line import Line
 
-from turngap.scenario.library import library_dir, library_paths, load_scenario
+from turngap.scenario.library import load_scenario
+from turngap.scenario.model import library_dir, library_paths
 
 RATE = 16_000
 PACKET = RATE // 50

@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 from turngap.agent.stack import resolved
 from turngap.backends import Kind
 from turngap.play.target import AgentChoice
-from turngap.scenario.library import library_dir
+from turngap.scenario.model import library_dir
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE, COMPOSE = ROOT / "docker/Dockerfile", ROOT / "docker/compose.yaml"

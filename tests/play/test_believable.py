@@ -26,7 +26,8 @@ from turngap.play.process import running
 from turngap.play.run import RunInProgress, kept, why_invalid
 from turngap.play.target import AgentChoice, Target
 from turngap.play.turn_record import pacing_record
-from turngap.scenario.library import library_dir, load_scenarios, scenario_paths
+from turngap.scenario.library import load_scenarios
+from turngap.scenario.model import library_dir, scenario_paths
 from turngap.store.runs import read_run
 from turngap.testing import LoopClock, in_virtual_time
 from turngap.testing.agent import Reply, Script, script_to_json

@@ -12,7 +12,8 @@ from turngap.core.results import Turn
 from turngap.play.plan import PlayPlan
 from turngap.play.run import RunInProgress, all_kept
 from turngap.play.target import AgentChoice, Target
-from turngap.scenario.library import LoadedScenario, library_dir, load_scenarios, scenario_paths
+from turngap.scenario.library import LoadedScenario, load_scenarios
+from turngap.scenario.model import library_dir, scenario_paths
 from turngap.store.runs import Run, read_run
 from turngap.testing import LoopClock, in_virtual_time
 from turngap.testing.agent import Reply, Script

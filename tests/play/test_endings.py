@@ -18,7 +18,8 @@ from turngap.play.greetings import Greetings
 from turngap.play.plan import PlayPlan
 from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target
-from turngap.scenario.library import LoadedScenario, load_scenario, shipped_library
+from turngap.scenario.library import LoadedScenario, load_scenario
+from turngap.scenario.model import shipped_library
 from turngap.store.runs import Run, read_run
 from turngap.testing.memory import line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time

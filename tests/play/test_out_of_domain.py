@@ -20,15 +20,8 @@ from turngap.core.results import Turn
 from turngap.core.spoken import OUT_OF_DOMAIN, OUTSIDE
 from turngap.play import virtual
 from turngap.report.turn_words import notes_of
-from turngap.scenario.library import (
-    Clip,
-    LoadedScenario,
-    domain_of,
-    library_dir,
-    load_scenarios,
-    scenario_paths,
-)
-from turngap.scenario.model import UserTurn
+from turngap.scenario.library import Clip, LoadedScenario, domain_of, load_scenarios
+from turngap.scenario.model import UserTurn, library_dir, scenario_paths
 
 RATE = 16_000
 LEAD = RATE // 5

@@ -8,8 +8,8 @@ from commandline import SCENARIOS
 
 from turngap.play import plan as planning
 from turngap.play.plan import PlayPlan, expected_ms
-from turngap.scenario.library import Clip, LoadedScenario, load_scenarios, scenario_paths
-from turngap.scenario.model import Scenario
+from turngap.scenario.library import Clip, LoadedScenario, load_scenarios
+from turngap.scenario.model import Scenario, scenario_paths
 
 RATE = 16_000
 

@@ -7,7 +7,7 @@ import pytest
 import quiet
 from commandline import ROOT, SCENARIOS, only_run, turngap, turns_on_disk
 
-from turngap.scenario.parsing import read_scenario
+from turngap.scenario.model import read_scenario
 from turngap_services.text import spoken_words
 
 pytestmark = pytest.mark.realtime

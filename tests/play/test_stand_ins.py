@@ -4,7 +4,8 @@ import pytest
 from commandline import SCENARIOS
 
 from turngap.play.target import AgentChoice, resolve
-from turngap.scenario.library import load_scenarios, scenario_paths
+from turngap.scenario.library import load_scenarios
+from turngap.scenario.model import scenario_paths
 
 LOADED = [s.scenario for s in load_scenarios(scenario_paths(SCENARIOS, ["coffee-order"]))]
 VOICES = "synthetic voices"

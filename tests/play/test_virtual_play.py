@@ -13,7 +13,8 @@ from turngap.play import virtual
 from turngap.play.plan import PlayPlan
 from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, resolve
-from turngap.scenario.library import LoadedScenario, library_dir, load_scenarios, scenario_paths
+from turngap.scenario.library import LoadedScenario, load_scenarios
+from turngap.scenario.model import library_dir, scenario_paths
 from turngap.store.runs import Run, read_run
 
 pytest.importorskip("pocketsphinx")

@@ -34,7 +34,7 @@ from turngap.scenario.answers import (
     heard_of,
     judge,
 )
-from turngap.scenario.model import MOST_SEARCHED, Expectation, ReplyExpectation
+from turngap.scenario.expectation import MOST_SEARCHED, Expectation, ReplyExpectation
 
 TEXT = "Fry onions in butter, then add tomatoes."
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from turngap.core.events import AgentMarks, ToolCall, calls_of
 from turngap.scenario.answers import Findings, find
-from turngap.scenario.model import ToolsExpectation, call_text, same_value
+from turngap.scenario.expectation import ToolsExpectation, call_text, same_value
 
 CLOCK = ToolCall("clock", {})
 TODAY = ToolCall("weather", {"day": "today"})

@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from turngap.scenario.library import Domain, domain_of, library_dir, library_paths
-from turngap.scenario.parsing import read_scenario
+from turngap.scenario.library import Domain, domain_of
+from turngap.scenario.model import library_dir, library_paths, read_scenario
 
 EXAMPLES = ("make me a tea", "call a taxi")
 TOPICS = {

@@ -13,10 +13,10 @@ from helpers.made_speech import RATE, room, spoken
 from turngap.core.audio import Pcm
 from turngap.core.cue import Pause, SpeechBounds
 from turngap.core.errors import ExitCode, InputError
-from turngap.scenario.label import label_file, speech_bounds, write_bounds
+from turngap.scenario.label import label_file, write_bounds
 from turngap.scenario.library import load_scenario
-from turngap.scenario.parsing import read_scenario
-from turngap.scenario.speech import FoundSpeech, find_speech
+from turngap.scenario.model import read_scenario
+from turngap.scenario.speech import FoundSpeech, find_speech, speech_bounds
 
 # Comments, order, blank lines and quoting that no YAML writer would give back.
 WRITTEN = """\

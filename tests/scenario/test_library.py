@@ -10,14 +10,8 @@ import soundfile
 
 import turngap.scenario.library as clips_module
 from turngap.core.errors import ExitCode, InputError
-from turngap.scenario.library import (
-    LoadedScenario,
-    library_dir,
-    library_paths,
-    load_scenario,
-    load_scenarios,
-    scenario_paths,
-)
+from turngap.scenario.library import LoadedScenario, load_scenario, load_scenarios
+from turngap.scenario.model import library_dir, library_paths, scenario_paths
 from turngap.store.sound import read_sound
 
 RATE = 16_000

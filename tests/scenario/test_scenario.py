@@ -2,15 +2,8 @@ import pytest
 from pydantic import ValidationError
 
 from turngap.core.cue import AFTER_REPLY_MS, SpeechBounds, When
-from turngap.scenario.model import (
-    Backchannel,
-    Call,
-    Expectation,
-    ReplyExpectation,
-    Scenario,
-    ToolsExpectation,
-    UserTurn,
-)
+from turngap.scenario.expectation import Call, Expectation, ReplyExpectation, ToolsExpectation
+from turngap.scenario.model import Backchannel, Scenario, UserTurn
 
 TURN = {"say": "hello", "audio": "a/1.flac"}
 

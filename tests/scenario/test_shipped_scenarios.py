@@ -18,16 +18,17 @@ from turngap.agent.stack import TOOLS
 from turngap.agent.tools import Tool, tools
 from turngap.core.audio import AUDIBLE_DBFS, LINE_FLOOR_DBFS, Pcm, rms_dbfs
 from turngap.scenario.answers import STOPPED, Findings, Hearing, find, judge
-from turngap.scenario.label import speech_bounds
-from turngap.scenario.library import (
+from turngap.scenario.library import LoadedScenario, load_scenarios
+from turngap.scenario.model import (
     EXTRA,
-    LoadedScenario,
+    Backchannel,
+    Recorded,
+    Scenario,
+    UserTurn,
     library_paths,
-    load_scenarios,
     scenario_paths,
 )
-from turngap.scenario.model import Backchannel, Recorded, Scenario, UserTurn
-from turngap.scenario.speech import find_speech
+from turngap.scenario.speech import find_speech, speech_bounds
 
 LIBRARY = Path(__file__).parents[2] / "scenarios"
 RATE = 16_000

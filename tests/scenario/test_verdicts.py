@@ -5,7 +5,7 @@ import re
 import pytest
 
 from turngap.scenario.answers import Hearing, judge
-from turngap.scenario.model import ReplyExpectation
+from turngap.scenario.expectation import ReplyExpectation
 
 
 def expected(text: str) -> ReplyExpectation:

@@ -20,7 +20,8 @@ from running_line import InstantClock, running
 from scripted_line import Conversation, conversing
 
 from turngap.agent.tools import toolbox, tools
-from turngap.scenario.model import Call, Scenario
+from turngap.scenario.expectation import Call
+from turngap.scenario.model import Scenario
 from turngap_services.llm.plain import plain_messages
 from turngap_services.llm.sim import FULL, ServedSettings, SimSettings, create_served
 from turngap_services.llm.sim.service import (

@@ -4,7 +4,8 @@ import soxr
 from rapidfuzz.distance import Levenshtein
 
 from turngap.core.audio import dbfs_to_amplitude, rms_dbfs
-from turngap.scenario.library import library_dir, load_scenario, scenario_paths
+from turngap.scenario.library import load_scenario
+from turngap.scenario.model import library_dir, scenario_paths
 from turngap_services.sound import RATE, TARGET_DBFS
 from turngap_services.stt import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx import DITHER_DBFS, Filling, Recogniser, lacks_high_band

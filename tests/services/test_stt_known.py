@@ -10,7 +10,8 @@ from training.unknown.takes import read, sentences
 from training.whisper.speech import Voice, speak
 from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
-from turngap.scenario.library import library_dir, library_paths, load_scenario
+from turngap.scenario.library import load_scenario
+from turngap.scenario.model import library_dir, library_paths
 from turngap_services.stt import PocketsphinxSettings
 from turngap_services.stt.known import FEATURES, Heard, Known, Word, shipped
 from turngap_services.stt.pocketsphinx import Recogniser

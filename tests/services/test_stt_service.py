@@ -19,7 +19,8 @@ from pipecat.processors.audio.vad_processor import VADProcessor
 from rapidfuzz.distance import Levenshtein
 from running_line import InstantClock, Line, running
 
-from turngap.scenario.library import LoadedScenario, library_dir, library_paths, load_scenario
+from turngap.scenario.library import LoadedScenario, load_scenario
+from turngap.scenario.model import library_dir, library_paths
 from turngap_services.stt import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx import PocketsphinxSTTService, create
 from turngap_services.text import spoken_words

@@ -8,7 +8,8 @@ from pipecat.turns.user_stop import (
 from running_line import InstantClock
 
 from turngap.backends import TurnTaking
-from turngap.scenario.library import library_dir, load_scenario
+from turngap.scenario.library import load_scenario
+from turngap.scenario.model import library_dir
 from turngap_services.turn import (
     SMART_TURN,
     VAD,

@@ -19,7 +19,8 @@ from pipecat.processors.aggregators.llm_response_universal import (
 from pipecat.processors.frame_processor import FrameProcessor
 from running_line import InstantClock, running
 
-from turngap.scenario.library import library_dir, load_scenario
+from turngap.scenario.library import load_scenario
+from turngap.scenario.model import library_dir
 from turngap_services.stt import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx import create
 from turngap_services.turn import VadSettings, create_vad

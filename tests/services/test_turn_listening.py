@@ -30,8 +30,8 @@ from pipecat.processors.aggregators.llm_response_universal import (
 from running_line import Line, running
 
 from turngap.core.audio import LINE_FLOOR_DBFS, Pcm
-from turngap.scenario.library import library_dir, load_scenario
-from turngap.scenario.model import Recorded
+from turngap.scenario.library import load_scenario
+from turngap.scenario.model import Recorded, library_dir
 from turngap.testing import ManualClock
 from turngap_services.stt import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx import create as create_stt

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from turngap.core.audio import LINE_FLOOR_DBFS, Pcm
 from turngap.core.clock import ms_to_ns
-from turngap.scenario.library import LoadedScenario, library_dir, load_scenario
+from turngap.scenario.library import LoadedScenario, load_scenario
+from turngap.scenario.model import library_dir
 from turngap_services.turn.voice import (
     HEARS_ON_MS,
     HOP_MS,

@@ -10,7 +10,8 @@ from ruamel.yaml import YAML
 from turngap.core.errors import InputError
 from turngap.core.stats import n_without_a_miss
 from turngap.load.plan import shape_of
-from turngap.scenario.library import load_scenarios, scenario_paths, shipped_library
+from turngap.scenario.library import load_scenarios
+from turngap.scenario.model import scenario_paths, shipped_library
 from turngap.setup import look
 from turngap.setup.files import Chosen, contents, write
 

@@ -16,7 +16,7 @@ from every_document import every_document
 
 from turngap.cli.results import _stored
 from turngap.core.errors import InputError, TurngapError
-from turngap.scenario.parsing import parse_scenario
+from turngap.scenario.model import parse_scenario
 from turngap.store.yaml import load_yaml
 
 EXAMPLES = int(os.environ.get("FUZZ", "10"))

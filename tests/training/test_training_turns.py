@@ -11,7 +11,7 @@ from training.turns.plan import PAUSE_LEAST_MS, PAUSE_MOST_MS, planned
 from training.turns.sentences import SETS, SetName, sentences
 from training.turns.sound import Take, melody, on_the_line, tightened
 from training.turns.speakers import RATE, SPEAKERS, Speaker
-from turngap.scenario.parsing import parse_scenario
+from turngap.scenario.model import parse_scenario
 
 PLANS = {name: [plan_of(name, i, 15) for i in range(len(sentences(name)))] for name in SETS}
 

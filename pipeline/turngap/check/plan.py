@@ -20,7 +20,8 @@ from turngap.play.command import address_of, addresses_of
 from turngap.play.options import Asked, flags_again, quoted, typed
 from turngap.play.plan import PlayPlan, played_as
 from turngap.play.target import AgentChoice, Target, resolve
-from turngap.scenario.library import SUFFIXES, chosen
+from turngap.scenario.library import chosen
+from turngap.scenario.model import SUFFIXES
 from turngap.store.documents import is_dir
 
 # With fewer conversations no shift is beyond chance, however large: 9, or 10 at the first look of

@@ -219,8 +219,7 @@ def _downloaded(download: "Download") -> str:
 
 def scenarios(_: typer.Context, asked: Asked) -> None:
     """List the scenarios that can be played."""
-    from turngap.scenario.library import library_dir, library_paths, none_in
-    from turngap.scenario.parsing import read_scenario
+    from turngap.scenario.model import library_dir, library_paths, none_in, read_scenario
 
     folder = library_dir(asked.folder)
     found = [read_scenario(p) for p in library_paths(folder)]

@@ -313,7 +313,7 @@ PANELS = ("", BOT, BUILT_IN, REFERENCE, SERVER, FLEET, PLAYED, LIMITS, OUTPUT)
 
 
 def _scenarios() -> list[str]:
-    from turngap.scenario.library import library_dir, library_paths
+    from turngap.scenario.model import library_dir, library_paths
 
     return [path.stem for path in library_paths(library_dir())]
 

@@ -236,7 +236,7 @@ def _answering(choice: "AgentChoice", library: Path | None, clock: "Clock") -> "
 
     from turngap.live.answering import ForeignAgent, OwnStack, reach
     from turngap.play.target import resolve
-    from turngap.scenario.library import library_dir
+    from turngap.scenario.model import library_dir
 
     resolve(choice, library_dir(library))  # refuses what only a stack has, and engines not here
     if choice.is_url:

@@ -39,8 +39,9 @@ from turngap.core.results import AnswerRecord, JudgedWith, JudgeRecord, Turn
 from turngap.core.summary import counted_turns, other_verdicts
 from turngap.core.thoughts import without_thoughts
 from turngap.scenario.answers import answer_again
-from turngap.scenario.library import library_dir, library_paths, load_scenario
-from turngap.scenario.model import ReplyExpectation, Scenario, UserTurn
+from turngap.scenario.expectation import ReplyExpectation
+from turngap.scenario.library import load_scenario
+from turngap.scenario.model import Scenario, UserTurn, library_dir, library_paths
 from turngap.scenario.speech import find_speech
 from turngap.store.comparisons import COMPARISON_FILE, ComparisonRecord
 from turngap.store.documents import is_file, write_document

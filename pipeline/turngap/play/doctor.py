@@ -35,7 +35,8 @@ from turngap.core.untrusted import is_loopback
 from turngap.core.wording import bytes_words
 from turngap.play.command import address_of, argv_of, shown_address
 from turngap.play.defaults import Defaults, read_defaults
-from turngap.scenario.library import library_dir, library_paths, load_scenarios
+from turngap.scenario.library import load_scenarios
+from turngap.scenario.model import library_dir, library_paths
 from turngap.store.provenance import this_machine
 
 # A packet's worth of time between wake-ups, as the sender's.

@@ -19,7 +19,8 @@ from turngap.play.options import Flag, quoted, require_ranges, typed
 from turngap.play.plan import ReplayPlan
 from turngap.play.target import AgentChoice
 from turngap.report.words import flat
-from turngap.scenario.library import SUFFIXES, content_hashes, library_dir, library_for
+from turngap.scenario.library import content_hashes
+from turngap.scenario.model import SUFFIXES, library_dir, library_for
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run
 

@@ -19,7 +19,8 @@ from turngap.core.results import Turn
 from turngap.play.plan import PlayPlan
 from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target
-from turngap.scenario.library import LoadedScenario, load_scenario, shipped_library
+from turngap.scenario.library import LoadedScenario, load_scenario
+from turngap.scenario.model import shipped_library
 from turngap.store.runs import Run
 from turngap.testing.dialects import make_half
 from turngap.testing.memory import End, line_to

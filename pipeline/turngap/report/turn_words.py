@@ -26,7 +26,7 @@ from turngap.core.tokens import (
 from turngap.core.untrusted import printable
 from turngap.report.looks import SYMBOLS
 from turngap.report.words import ms, turns_words
-from turngap.scenario.model import call_text
+from turngap.scenario.expectation import call_text
 
 # A remark of which the whole is in the stored run, as a traceback is.
 SHORT = 300

@@ -16,7 +16,7 @@ from turngap.core.events import (
 from turngap.core.results import NO_TEXT, AnswerRecord, Turn
 from turngap.core.spoken import LETTER_MS, letters, words_heard
 from turngap.core.tracked import TrackedTurn
-from turngap.scenario.model import (
+from turngap.scenario.expectation import (
     MOST_SEARCHED,
     Called,
     Expectation,

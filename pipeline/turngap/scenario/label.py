@@ -5,7 +5,6 @@ YAML round trip would re-indent and re-wrap what people wrote.
 """
 
 import base64
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
@@ -16,12 +15,11 @@ from typing import Any, TypeVar
 import numpy as np
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from turngap.core.audio import FULL_SCALE, Pcm, audible_end, audible_onset, rms_dbfs
+from turngap.core.audio import FULL_SCALE, Pcm, rms_dbfs
 from turngap.core.cue import Pause, SpeechBounds
 from turngap.core.errors import InputError
 from turngap.scenario.library import Clip, load_scenario
-from turngap.scenario.model import Recorded, Scenario
-from turngap.scenario.parsing import parse_scenario, text_of
+from turngap.scenario.model import Recorded, Scenario, parse_scenario, text_of
 from turngap.scenario.speech import FoundSpeech, find_speech
 from turngap.store.documents import write_atomically, writing
 from turngap.store.yaml import compose_yaml
@@ -284,21 +282,6 @@ def _with_labels(
         for turn in scenario.turns
     )
     return scenario.model_copy(update={"turns": turns})
-
-
-def speech_bounds(pcm: Pcm, rate: int, dbfs: float) -> SpeechBounds | None:
-    """Return the first and last sample that is audible at `dbfs`, or None if there is none.
-
-    Exact for synthetic speech on a clean line, and for nothing else: in any other recording
-    `turngap.scenario.speech.find_speech` tells speech from noise. Rounded to 0.1 ms.
-    """
-    onset, end = audible_onset(pcm, rate, dbfs), audible_end(pcm, rate, dbfs)
-    if onset is None or end is None or end <= onset:
-        return None
-    start_ms, end_ms = round(onset * 1000 / rate, 1), round(end * 1000 / rate, 1)
-    # Rounding up must not leave the recording.
-    longest_ms = math.floor(len(pcm) * 10_000 / rate) / 10
-    return SpeechBounds(start_ms=start_ms, end_ms=min(end_ms, longest_ms))
 
 
 WIDTH, LEFT, RIGHT = 1000, 50, 20

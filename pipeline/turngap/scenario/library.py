@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,11 +13,24 @@ from ruamel.yaml.comments import CommentedMap
 
 from turngap.core.audio import Pcm
 from turngap.core.cue import SpeechBounds
-from turngap.core.errors import InputError, TurngapError, known_names
-from turngap.scenario.model import Recorded, Scenario, UserTurn
-from turngap.scenario.parsing import line_of, parse_with_places, read_scenario, text_of
+from turngap.core.errors import InputError, TurngapError
+from turngap.scenario.model import (
+    EXTRA,
+    Recorded,
+    Scenario,
+    UserTurn,
+    library_dir,
+    library_for,
+    library_paths,
+    line_of,
+    parse_with_places,
+    read_scenario,
+    require_inside,
+    scenario_paths,
+    text_of,
+)
 from turngap.scenario.phrases import tokens
-from turngap.store.documents import exists, is_dir, is_file
+from turngap.store.documents import exists
 from turngap.store.sound import MAX_SAMPLES, read_sound
 
 
@@ -90,12 +102,6 @@ def check_label(path: Path, line: int, recorded: Recorded, clip: Clip) -> None:
 
 _R = TypeVar("_R", bound=Recorded)
 
-SUFFIXES = (".yaml", ".yml")
-
-# Scenarios with this tag are played by name or by tag alone, so that playing all of a library does
-# not take longer for them. Engines made from a library know them all the same.
-EXTRA = "extra"
-
 
 @dataclass(frozen=True, slots=True)
 class LoadedScenario:
@@ -123,151 +129,6 @@ class LoadedScenario:
 def content_hashes(scenarios: Iterable[LoadedScenario]) -> dict[str, str]:
     """Map each scenario's name to its content hash."""
     return {loaded.scenario.name: loaded.content_hash() for loaded in scenarios}
-
-
-def library_dir(explicit: Path | None = None) -> Path:
-    """Find the scenario library: an explicit path, then `./scenarios`, then the shipped one.
-
-    Raises:
-        InputError: the explicit path does not exist, or no library is found.
-    """
-    if explicit is not None:
-        if not is_dir(explicit):
-            raise InputError(
-                "library.missing",
-                f"scenario library {explicit} is not a folder",
-                hint="give a folder of *.yaml scenarios",
-            )
-        return explicit
-    for candidate in (Path("scenarios"), *_shipped()):
-        if candidate.is_dir() and any(candidate.glob("*.yaml")):
-            return candidate
-    raise InputError(
-        "library.missing",
-        "no scenario library found (looked for ./scenarios and the shipped one)",
-        hint="name a folder that has scenarios",
-    )
-
-
-def shipped_library() -> Path:
-    """Return the library that ships, whatever the working directory has."""
-    return next(folder for folder in _shipped() if folder.is_dir())
-
-
-def _shipped() -> tuple[Path, Path]:
-    """List where the shipped library may be.
-
-    An editable install has no packaged copy; its sources lie beside the package's parent.
-    """
-    packaged = Path(str(resources.files("turngap"))) / "_scenarios"
-    return packaged, Path(__file__).parents[3] / "scenarios"
-
-
-def library_for(names: Sequence[str], explicit: Path | None = None) -> Path:
-    """Return the library to play `names` from: the one folder that they name, or have files of.
-
-    Raises:
-        InputError: as `library_dir`.
-    """
-    folders = {_folder_of(name, explicit) for name in names}
-    if explicit is None and len(folders) == 1 and (folder := folders.pop()) is not None:
-        return folder
-    return library_dir(explicit)
-
-
-def _folder_of(name: str, explicit: Path | None = None) -> Path | None:
-    """Return the folder of a file, or the folder that is named; None for a scenario's name.
-
-    A scenario's name is never a folder that happens to be called so: `./NAME` is.
-    """
-    path = Path(name)
-    if path.suffix in SUFFIXES and is_file(path):
-        return path.parent
-    if not is_dir(path) or name in {p.stem for p in library_paths(library_dir(explicit))}:
-        return None
-    return path
-
-
-def require_inside(library: Path, paths: Iterable[Path]) -> None:
-    """Refuse scenarios from elsewhere for an agent whose engines are made from `library`.
-
-    Raises:
-        InputError: a recogniser made from other sentences would hear something else, and say so to
-            nobody.
-    """
-    for path in paths:
-        if path.resolve().parent != library.resolve():
-            raise InputError(
-                "library.outside",
-                f"{path} lies outside the library {library}, from which the agent's recogniser and "
-                "simulated model are made",
-                hint=f"play it without names or files of other folders, or all of {path.parent}",
-            )
-
-
-def library_paths(library: Path) -> list[Path]:
-    """List the files of every scenario in the library."""
-    return [p for p in sorted(library.iterdir()) if p.suffix in SUFFIXES]
-
-
-def scenario_paths(library: Path, names: Sequence[str] = (), tag: str | None = None) -> list[Path]:
-    """Return the files of the named scenarios, of those with a tag, or of all but extras.
-
-    A name is a scenario's name in `library`, a path to a file, or a folder of scenarios.
-
-    Raises:
-        InputError: a name is unknown, or nothing is left to play.
-    """
-    known = {p.stem: p for p in library_paths(library)}
-    paths: list[Path] = []
-    for name in names or [None]:
-        whole = library if name is None else Path(name)
-        if name is None or (name not in known and is_dir(whole)):
-            inside = library_paths(whole)
-            if not inside:
-                raise none_in(whole)
-            paths += [p for p in inside if tag is not None or EXTRA not in read_scenario(p).tags]
-        else:
-            paths.append(_named(name, known, library))
-    if tag is not None:
-        paths = [p for p in paths if tag in read_scenario(p).tags]
-    if not paths:
-        wanted = f" with tag {tag!r}" if tag else ""
-        raise InputError(
-            "library.empty",
-            f"no scenario{wanted} in {library}",
-            hint="`turngap scenarios` lists what there is",
-        )
-    return paths
-
-
-def none_in(library: Path) -> InputError:
-    """Build the "no scenarios found" error."""
-    return InputError(
-        "library.empty",
-        f"no scenario in {library}: no *.yaml file",
-        hint="give a folder that has some; docs/scenarios.md says how to write one",
-    )
-
-
-def _named(name: str, known: dict[str, Path], library: Path) -> Path:
-    as_path = Path(name)
-    if as_path.suffix in SUFFIXES and is_file(as_path):
-        return as_path
-    if name in known:
-        return known[name]
-    if is_file(as_path):
-        raise InputError(
-            "library.no_scenario",
-            f"{name} is a file and no scenario, which is a {' or '.join(SUFFIXES)} file",
-            hint="write one that names your recordings as `audio`: docs/scenarios.md",
-        )
-    where = "the library that ships" if library in _shipped() else str(library)
-    raise InputError(
-        "library.unknown",
-        f"no scenario {name!r} in {where} and no such file",
-        hint=known_names(name, known, listed_by="turngap scenarios"),
-    )
 
 
 def load_scenario(path: Path, *, need_labels: bool = True) -> LoadedScenario:

@@ -1,226 +1,30 @@
-"""Model of a scenario file. `turngap.scenario.parsing` reads files."""
+"""Scenario files: their model, reading one, and finding them by name."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from importlib import resources
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, JsonValue, field_validator, model_validator
-from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator, core_schema
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from turngap.core.budget import DEFAULT_BUDGET_MS
-from turngap.core.clock import LONGEST_MS
 from turngap.core.cue import AFTER_REPLY_MS, Ms, Pause, SpeechBounds, Strict, When
-from turngap.scenario.phrases import says, tokens
+from turngap.core.errors import InputError, known_names
+from turngap.core.problems import problems, reason
+from turngap.core.untrusted import harmless, shown
+from turngap.scenario.expectation import AT, Call, Expectation
+from turngap.scenario.phrases import tokens
+from turngap.store.documents import is_dir, is_file
+from turngap.store.files import read_text
+from turngap.store.yaml import load_yaml
 
-# Patterns are matched by Rust's `regex`, in time linear in the text: `re` may go back and try again
-# for years. It has no look-around and no backreferences.
-
-# A pattern for every way of saying a time of day has some 200 characters.
-MOST_PATTERN = 1_000
-# Twenty minutes of speech, at fifteen characters a second.
-MOST_SEARCHED = 20_000
-
-
-def check_pattern(pattern: str) -> None:
-    """Refuse a pattern that cannot be searched for.
-
-    Raises:
-        ValueError: it is too long, no regular expression, or one that needs to go back.
-    """
-    if len(pattern) > MOST_PATTERN:
-        raise ValueError(f"{len(pattern)} characters, expected at most {MOST_PATTERN}")
-    try:
-        _engine(pattern)
-    except SchemaError as e:
-        why = str(e).strip().splitlines()[-1].strip().removeprefix("SchemaError: ")
-        raise ValueError(f"not a regular expression: {why.removeprefix('error: ')}") from e
-
-
-def pattern_matches(pattern: str, text: str) -> bool:
-    """Search a text of at most `MOST_SEARCHED` characters, without regard to case."""
-    return _engine(pattern).isinstance_python(text)
-
-
-@lru_cache(maxsize=256)
-def _engine(pattern: str) -> SchemaValidator:
-    # Twice: a pattern such as "a)(b" must be one by itself.
-    for expression in (pattern, f"(?i){pattern}"):
-        engine = SchemaValidator(
-            core_schema.str_schema(pattern=expression, regex_engine="rust-regex")
-        )
-    return engine
-
-
-class Called(Protocol):
-    """A call, made or expected: the tool's name, and its arguments by name."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def arguments(self) -> Mapping[str, Any]: ...
-
-
-def meets(call: Called, wanted: Called) -> bool:
-    """Return whether a call is of the wanted tool and has at least the wanted arguments."""
-    return call.name == wanted.name and all(
-        key in call.arguments and same_value(call.arguments[key], value)
-        for key, value in wanted.arguments.items()
-    )
-
-
-def same_value(a: Any, b: Any) -> bool:
-    """Return whether two arguments mean the same.
-
-    Models write a number as a number or as text, and text in any case: text is compared as phrases
-    are, numbers by their value. Of two objects the second may be a part of the first.
-    """
-    if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
-        return a is b
-    both = (a, b)
-    if all(isinstance(value, Mapping) for value in both):
-        return all(key in a and same_value(a[key], b[key]) for key in b)
-    if all(isinstance(value, list | tuple) for value in both):
-        return len(a) == len(b) and all(map(same_value, a, b))
-    if isinstance(a, int | float | str) and isinstance(b, int | float | str):
-        numbers = _number(a), _number(b)
-        if None not in numbers:
-            return numbers[0] == numbers[1]
-        a = str(a)
-        b = str(b)
-        if not tokens(a) or not tokens(b):
-            return a.strip() == b.strip()
-        return says(a, b) and says(b, a)
-    return False
-
-
-def _number(value: float | str) -> float | None:
-    # "0047" is a code and not a number, and is compared as it is written.
-    if isinstance(value, str) and value.strip().startswith("0") and value.strip() != "0":
-        return None
-    try:
-        return float(value)
-    except ValueError:
-        return None
-
-
-def call_text(call: Called) -> str:
-    """Return a call in readable form: `weather(day=tomorrow)`."""
-    values = (
-        f"{key}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
-        for key, value in call.arguments.items()
-    )
-    return f"{call.name}({', '.join(values)})"
-
-
-# If a check of several parts fails, this key of the error's context holds the path from the checked
-# field to the wrong part, so that a reader of files can name its line.
-AT = "at"
-
-
-# A reply of a minute has two dozen sentences. Every phrase that is forbidden is looked for in every
-# one that is wanted.
-MOST_PHRASES = 100
 # What a voice speaks at a time: a minute, which is more than anybody says in a turn.
 MOST_SPOKEN = 1000
 # A conversation of hours; what its recordings may hold in all is bounded, too.
 MOST_TURNS = 1000
-Phrases = Annotated[tuple[str, ...], Field(max_length=MOST_PHRASES)]
-
-
-class ReplyExpectation(Strict):
-    """The words that the reply must hold; `turngap.scenario.phrases` says how text is compared.
-
-    With `unbroken` it must also not stop for a backchannel, even if it begins again.
-    """
-
-    any_of: Phrases = ()
-    all_of: Phrases = ()
-    forbid: Phrases = ()
-    regex: str | None = None
-    unbroken: bool = False
-
-    @field_validator("regex")
-    @classmethod
-    def _compiles(cls, pattern: str | None) -> str | None:
-        if pattern is not None:
-            check_pattern(pattern)
-        return pattern
-
-    @field_validator("any_of", "all_of", "forbid")
-    @classmethod
-    def _have_words(cls, phrases: tuple[str, ...]) -> tuple[str, ...]:
-        for i, phrase in enumerate(phrases):
-            if not tokens(phrase):
-                raise PydanticCustomError(
-                    "no_words", "{phrase} holds no word", {"phrase": repr(phrase), AT: (i,)}
-                )
-        return phrases
-
-    @model_validator(mode="after")
-    def _can_be_met(self) -> Self:
-        if not (self.any_of or self.all_of or self.forbid or self.regex):
-            raise ValueError("expects nothing: give any_of, all_of, forbid or regex")
-        for i, phrase in enumerate(self.forbid):
-            required = next((p for p in self.all_of if says(p, phrase)), None)
-            if required is None and self.any_of and all(says(p, phrase) for p in self.any_of):
-                required = self.any_of[0]
-            if required is not None:
-                raise PydanticCustomError(
-                    "never_right",
-                    "{phrase} is forbidden, and part of {required}, which is wanted",
-                    {"phrase": repr(phrase), "required": repr(required), AT: ("forbid", i)},
-                )
-        return self
-
-
-class Call(Strict):
-    """A tool call, with its arguments or some of them; `meets` compares them."""
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
-    arguments: dict[str, JsonValue] = Field(default={})
-
-
-class ToolsExpectation(Strict):
-    """The tools that the agent must call for a turn, and those that it must not.
-
-    `all_of`: each is called with at least these arguments; with `in_order` one after the other,
-    whatever is called between them. `none`: no tool at all is called.
-    """
-
-    all_of: tuple[Call, ...] = ()
-    in_order: bool = False
-    forbid: tuple[Call, ...] = ()
-    none: bool = False
-
-    @model_validator(mode="after")
-    def _can_be_met(self) -> Self:
-        if not (self.all_of or self.forbid or self.none):
-            raise ValueError("expects nothing: give all_of, forbid or none: true")
-        if self.none and (self.all_of or self.forbid):
-            raise ValueError("none: true stands alone, without all_of and forbid")
-        if self.in_order and len(self.all_of) < 2:
-            raise ValueError("in_order needs two calls or more in all_of")
-        for i, banned in enumerate(self.forbid):
-            for wanted in self.all_of:
-                if meets(wanted, banned):
-                    raise PydanticCustomError(
-                        "never_right",
-                        "a call of {name} is both wanted and forbidden",
-                        {"name": wanted.name, AT: ("forbid", i)},
-                    )
-        return self
-
-
-class Expectation(Strict):
-    """The expectation that a turn is checked against."""
-
-    reply: ReplyExpectation | None = None
-    tools: ToolsExpectation | None = None
-    budget_ms: Annotated[float, Field(gt=0, le=LONGEST_MS)] = DEFAULT_BUDGET_MS
 
 
 class Recorded(Strict):
@@ -357,10 +161,269 @@ class Scenario(Strict):
         Raises:
             InputError: there is no such scenario, or its file is wrong, with the line.
         """
-        # The library reads files into this class.
-        from turngap.scenario.library import library_for, scenario_paths
-        from turngap.scenario.parsing import read_scenario
-
         folder = library_for([str(name)], None if library is None else Path(library))
         (path,) = scenario_paths(folder, [str(name)])
         return read_scenario(path)
+
+
+# One file
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Parse and check one file; recordings are not opened.
+
+    Raises:
+        InputError: with file, line, reason and the allowed keys.
+    """
+    return parse_scenario(path, text_of(path))
+
+
+def parse_scenario(path: Path, text: str) -> Scenario:
+    """`read_scenario` of text at hand; `path` is what errors name and what the name must match."""
+    return parse_with_places(path, text)[0]
+
+
+def text_of(path: Path) -> str:
+    """Return a scenario file's text, with its line ends as they are; raises `InputError`."""
+    return read_text(
+        path, "scenario", hint="give a scenario's .yaml file, which names its recordings"
+    )
+
+
+# A command reads each scenario several times over: for its tags, to play it, and for each engine
+# that is made from the library. Parsing the 23 that ship takes 0.15 s each time.
+@lru_cache(maxsize=64)
+def parse_with_places(path: Path, text: str) -> tuple[Scenario, CommentedMap]:
+    """`parse_scenario`, with the tree that tells `line_of` each key's place.
+
+    All who ask for the same text share both, so nobody may change them.
+    """
+    tree = load_yaml(text, path, "scenario")
+    if not isinstance(tree, CommentedMap):
+        raise InputError(
+            "scenario.not_a_mapping",
+            f"{path}:1: expected a mapping with the keys {_keys(Scenario)}",
+        )
+    try:
+        scenario = Scenario.model_validate(_plain(tree))
+    except ValidationError as e:
+        found = problems(e)
+        lines: list[str] = []
+        for problem in found:
+            loc = (*problem["loc"], *problem.get("ctx", {}).get(AT, ()))
+            key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in loc).lstrip(".")
+            place = f"{path}:{line_of(tree, loc)}: {harmless(key, 200) or 'scenario'}"
+            lines.append(f"{place}: {_reason(problem)}")
+        kinds = {p["type"] for p in found}
+        kind = "scenario.unknown_key" if "extra_forbidden" in kinds else "scenario.invalid"
+        raise InputError(kind, "\n".join(lines), hint="docs/scenarios.md shows every key") from e
+    if scenario.name != path.stem:
+        raise InputError(
+            "scenario.name",
+            f"{path}:{line_of(tree, ('name',))}: name {scenario.name!r} must equal the file's name "
+            f"{path.stem!r}, by which it is played",
+        )
+    return scenario, tree
+
+
+def _plain(node: Any) -> Any:
+    if isinstance(node, CommentedMap):
+        return {str(k): _plain(v) for k, v in node.items()}
+    if isinstance(node, CommentedSeq):
+        return [_plain(v) for v in node]
+    return node
+
+
+def line_of(tree: Any, loc: Sequence[str | int]) -> int:
+    """Find the one-based line of the innermost part of `loc` that is in the file."""
+    line, node = 1, tree
+    for key in loc:
+        try:
+            position = node.lc.key(key) if isinstance(node, CommentedMap) else node.lc.item(key)
+            line, node = position[0] + 1, node[key]
+        except (KeyError, IndexError, AttributeError, TypeError):
+            break
+    return line
+
+
+def _reason(problem: ErrorDetails) -> str:
+    """Describe what is wrong and what is allowed, with a scenario's keys at this place."""
+    loc = problem["loc"]
+    match problem["type"]:
+        case "extra_forbidden":
+            return f"unknown key; allowed here: {_keys(_model_at(loc[:-1]))}"
+        case "missing":
+            return f"missing; keys here: {_keys(_model_at(loc[:-1]))}"
+        case "model_type":
+            return f"expected a mapping with the keys {_keys(_model_at(loc))}"
+    said, found = reason(problem), problem["input"]
+    return f"{said}, found {shown(found, 80)}" if isinstance(found, str | int | float) else said
+
+
+def _model_at(loc: Sequence[str | int]) -> Any:
+    """Find the model that the keys at `loc` belong to, by walking the annotations."""
+    model: Any = Scenario
+    for key in loc:
+        if isinstance(key, int):
+            continue
+        annotation = model.model_fields[key].annotation
+        candidates = [annotation, *get_args(annotation)]
+        model = next((c for c in candidates if hasattr(c, "model_fields")), model)
+    return model
+
+
+def _keys(model: Any) -> str:
+    return ", ".join(model.model_fields)
+
+
+# Found by name
+
+SUFFIXES = (".yaml", ".yml")
+# Scenarios with this tag are played by name or by tag alone, so that playing all of a library does
+# not take longer for them. Engines made from a library know them all the same.
+EXTRA = "extra"
+
+
+def library_dir(explicit: Path | None = None) -> Path:
+    """Find the scenario library: an explicit path, then `./scenarios`, then the shipped one.
+
+    Raises:
+        InputError: the explicit path does not exist, or no library is found.
+    """
+    if explicit is not None:
+        if not is_dir(explicit):
+            raise InputError(
+                "library.missing",
+                f"scenario library {explicit} is not a folder",
+                hint="give a folder of *.yaml scenarios",
+            )
+        return explicit
+    for candidate in (Path("scenarios"), *_shipped()):
+        if candidate.is_dir() and any(candidate.glob("*.yaml")):
+            return candidate
+    raise InputError(
+        "library.missing",
+        "no scenario library found (looked for ./scenarios and the shipped one)",
+        hint="name a folder that has scenarios",
+    )
+
+
+def shipped_library() -> Path:
+    """Return the library that ships, whatever the working directory has."""
+    return next(folder for folder in _shipped() if folder.is_dir())
+
+
+def _shipped() -> tuple[Path, Path]:
+    """List where the shipped library may be.
+
+    An editable install has no packaged copy; its sources lie beside the package's parent.
+    """
+    packaged = Path(str(resources.files("turngap"))) / "_scenarios"
+    return packaged, Path(__file__).parents[3] / "scenarios"
+
+
+def library_for(names: Sequence[str], explicit: Path | None = None) -> Path:
+    """Return the library to play `names` from: the one folder that they name, or have files of.
+
+    Raises:
+        InputError: as `library_dir`.
+    """
+    folders = {_folder_of(name, explicit) for name in names}
+    if explicit is None and len(folders) == 1 and (folder := folders.pop()) is not None:
+        return folder
+    return library_dir(explicit)
+
+
+def _folder_of(name: str, explicit: Path | None = None) -> Path | None:
+    """Return the folder of a file, or the folder that is named; None for a scenario's name.
+
+    A scenario's name is never a folder that happens to be called so: `./NAME` is.
+    """
+    path = Path(name)
+    if path.suffix in SUFFIXES and is_file(path):
+        return path.parent
+    if not is_dir(path) or name in {p.stem for p in library_paths(library_dir(explicit))}:
+        return None
+    return path
+
+
+def require_inside(library: Path, paths: Iterable[Path]) -> None:
+    """Refuse scenarios from elsewhere for an agent whose engines are made from `library`.
+
+    Raises:
+        InputError: a recogniser made from other sentences would hear something else, and say so to
+            nobody.
+    """
+    for path in paths:
+        if path.resolve().parent != library.resolve():
+            raise InputError(
+                "library.outside",
+                f"{path} lies outside the library {library}, from which the agent's recogniser and "
+                "simulated model are made",
+                hint=f"play it without names or files of other folders, or all of {path.parent}",
+            )
+
+
+def library_paths(library: Path) -> list[Path]:
+    """List the files of every scenario in the library."""
+    return [p for p in sorted(library.iterdir()) if p.suffix in SUFFIXES]
+
+
+def scenario_paths(library: Path, names: Sequence[str] = (), tag: str | None = None) -> list[Path]:
+    """Return the files of the named scenarios, of those with a tag, or of all but extras.
+
+    A name is a scenario's name in `library`, a path to a file, or a folder of scenarios.
+
+    Raises:
+        InputError: a name is unknown, or nothing is left to play.
+    """
+    known = {p.stem: p for p in library_paths(library)}
+    paths: list[Path] = []
+    for name in names or [None]:
+        whole = library if name is None else Path(name)
+        if name is None or (name not in known and is_dir(whole)):
+            inside = library_paths(whole)
+            if not inside:
+                raise none_in(whole)
+            paths += [p for p in inside if tag is not None or EXTRA not in read_scenario(p).tags]
+        else:
+            paths.append(_named(name, known, library))
+    if tag is not None:
+        paths = [p for p in paths if tag in read_scenario(p).tags]
+    if not paths:
+        wanted = f" with tag {tag!r}" if tag else ""
+        raise InputError(
+            "library.empty",
+            f"no scenario{wanted} in {library}",
+            hint="`turngap scenarios` lists what there is",
+        )
+    return paths
+
+
+def none_in(library: Path) -> InputError:
+    """Build the "no scenarios found" error."""
+    return InputError(
+        "library.empty",
+        f"no scenario in {library}: no *.yaml file",
+        hint="give a folder that has some; docs/scenarios.md says how to write one",
+    )
+
+
+def _named(name: str, known: dict[str, Path], library: Path) -> Path:
+    as_path = Path(name)
+    if as_path.suffix in SUFFIXES and is_file(as_path):
+        return as_path
+    if name in known:
+        return known[name]
+    if is_file(as_path):
+        raise InputError(
+            "library.no_scenario",
+            f"{name} is a file and no scenario, which is a {' or '.join(SUFFIXES)} file",
+            hint="write one that names your recordings as `audio`: docs/scenarios.md",
+        )
+    where = "the library that ships" if library in _shipped() else str(library)
+    raise InputError(
+        "library.unknown",
+        f"no scenario {name!r} in {where} and no such file",
+        hint=known_names(name, known, listed_by="turngap scenarios"),
+    )

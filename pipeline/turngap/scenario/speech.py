@@ -4,6 +4,7 @@ Silero finds the speech, whatever its level; the sound near its bounds places th
 has a reason beside it and none was fitted; `benchmarks/labels.py` prints what the rule is worth.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,7 +14,7 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-from turngap.core.audio import FULL_SCALE, Pcm
+from turngap.core.audio import FULL_SCALE, Pcm, audible_end, audible_onset
 from turngap.core.cue import Pause, SpeechBounds
 from turngap.silero import RATE, WINDOW, Silero
 
@@ -390,3 +391,18 @@ def _warnings(pcm: Pcm, rate: int, sound: _Sound, bounds: SpeechBounds) -> Itera
             "digital_silence",
             f"{silent_ms:.0f} ms of digital silence: the recording was cut together or gated",
         )
+
+
+def speech_bounds(pcm: Pcm, rate: int, dbfs: float) -> SpeechBounds | None:
+    """Return the first and last sample that is audible at `dbfs`, or None if there is none.
+
+    Exact for synthetic speech on a clean line, and for nothing else: in any other recording
+    `turngap.scenario.speech.find_speech` tells speech from noise. Rounded to 0.1 ms.
+    """
+    onset, end = audible_onset(pcm, rate, dbfs), audible_end(pcm, rate, dbfs)
+    if onset is None or end is None or end <= onset:
+        return None
+    start_ms, end_ms = round(onset * 1000 / rate, 1), round(end * 1000 / rate, 1)
+    # Rounding up must not leave the recording.
+    longest_ms = math.floor(len(pcm) * 10_000 / rate) / 10
+    return SpeechBounds(start_ms=start_ms, end_ms=min(end_ms, longest_ms))

@@ -28,8 +28,7 @@ from turngap.core.cue import Pause, SpeechBounds
 from turngap.core.errors import InputError, TurngapError, known_names
 from turngap.core.untrusted import shown
 from turngap.core.wording import say_wait
-from turngap.scenario.label import speech_bounds
-from turngap.scenario.speech import PAUSE_MS
+from turngap.scenario.speech import PAUSE_MS, speech_bounds
 from turngap.store.documents import write_atomically
 from turngap.store.sound import read_sound
 

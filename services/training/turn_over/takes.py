@@ -9,7 +9,8 @@ import numpy as np
 import soundfile
 
 from turngap.core.audio import LINE_FLOOR_DBFS, Pcm, rms_dbfs
-from turngap.scenario.library import load_scenario, scenario_paths
+from turngap.scenario.library import load_scenario
+from turngap.scenario.model import scenario_paths
 
 RATE = 16_000
 BEFORE_MS = 500.0

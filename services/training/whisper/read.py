@@ -27,7 +27,8 @@ from training.whisper.speech import (
 )
 from training.whisper.takes import planned
 from turngap.core.audio import Pcm
-from turngap.scenario.library import library_dir, library_paths, load_scenario
+from turngap.scenario.library import load_scenario
+from turngap.scenario.model import library_dir, library_paths
 from turngap_services.stt import WhisperSettings
 from turngap_services.stt.whisper import Reader
 from turngap_services.text import spoken_words

@@ -22,7 +22,8 @@ from turngap_services.llm.sim.server import LiveServer
 from turngap_services.text import spoken_words
 
 if TYPE_CHECKING:
-    from turngap.scenario.model import Call, Scenario
+    from turngap.scenario.expectation import Call
+    from turngap.scenario.model import Scenario
 
 # Likeness of two texts: rapidfuzz's normalised indel similarity of their spoken words, 0 to 1. The
 # library's 34 sentences with one word in five replaced at random keep 0.71 (lowest 1 % of 1,700);

@@ -15,7 +15,8 @@ from statistics import fmean, median
 from turngap.compare.side_by_side import success
 from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.clock import NS_PER_S
-from turngap_services.llm.sim import PROFILES, Profile, server_of
+from turngap_services.llm.sim import PROFILES, Profile
+from turngap_services.llm.sim.service import server_of
 
 PROMPT, REPLY = 300, 5000
 LISTENED_NS, PAUSE_NS = NS_PER_S, 4 * NS_PER_S

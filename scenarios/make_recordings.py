@@ -33,6 +33,7 @@ from training.turns.plan import Ending
 from training.turns.sound import shaped
 from training.turns.speakers import Speaker
 from training.turns.verdicts import completeness, stretches
+from turngap.core import cue
 from turngap.core.audio import (
     AUDIBLE_DBFS,
     FULL_SCALE,
@@ -42,10 +43,10 @@ from turngap.core.audio import (
     audible_onset,
     rms_dbfs,
 )
-from turngap.scenario import model
-from turngap.scenario.label import speech_bounds, write_bounds
-from turngap.scenario.library import EXTRA, read_scenario
-from turngap.scenario.model import Backchannel, SpeechBounds, UserTurn
+from turngap.core.cue import SpeechBounds
+from turngap.scenario.label import write_bounds
+from turngap.scenario.model import EXTRA, Backchannel, UserTurn, read_scenario
+from turngap.scenario.speech import speech_bounds
 
 HERE = Path(__file__).parent
 RATE = 16_000
@@ -202,7 +203,7 @@ class Take:
     """A clean recording: lead, speech with its pause, tail; and where the pause lies."""
 
     signal: Signal
-    pauses: tuple[model.Pause, ...]
+    pauses: tuple[cue.Pause, ...]
 
 
 def take(voice: Voice, text: str, pause: Pause | None, ending: Ending | None) -> Take:
@@ -216,7 +217,7 @@ def take(voice: Voice, text: str, pause: Pause | None, ending: Ending | None) ->
         first = spoken(voice, pause.after + ",")
         start_ms = round(LEAD_MS + len(first) * 1000 / RATE, 1)
         before = np.concatenate([first, silence(pause.ms)])
-        pauses = (model.Pause(start_ms=start_ms, end_ms=round(start_ms + pause.ms, 1)),)
+        pauses = (cue.Pause(start_ms=start_ms, end_ms=round(start_ms + pause.ms, 1)),)
     speech = [before, spoken(voice, rest, ending)]
     return Take(np.concatenate([silence(LEAD_MS), *speech, silence(TAIL_MS)]), pauses)
 
@@ -319,7 +320,7 @@ class Recording:
 
     pcm: Pcm
     bounds: SpeechBounds
-    pauses: tuple[model.Pause, ...]
+    pauses: tuple[cue.Pause, ...]
     complete: float
     tried: tuple[float, ...]
 

@@ -29,8 +29,8 @@ from running_line import running
 
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.testing import LoopClock, in_virtual_time
-from turngap_services.llm.combine import SPECS, create
-from turngap_services.llm.combine.service import CombinedLLMService
+from turngap_services.llm.combine import SPECS
+from turngap_services.llm.combine.service import CombinedLLMService, create
 
 TOOL_MS = 100.0
 # Nothing that a test plays takes so long.

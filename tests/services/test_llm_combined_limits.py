@@ -33,8 +33,8 @@ from turngap.backends import find
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import InputError
 from turngap.testing import LoopClock, ManualClock
-from turngap_services.llm.combine import SPECS, create
-from turngap_services.llm.combine.service import OPENER_MS, CombinedLLMService
+from turngap_services.llm.combine import SPECS
+from turngap_services.llm.combine.service import OPENER_MS, CombinedLLMService, create
 
 __all__ = ["actors"]
 

@@ -30,7 +30,7 @@ from turngap.clocks import MonotonicClock
 from turngap.core.spoken import LETTER_MS, letters
 from turngap.marks.observer import MarksObserver
 from turngap.testing import LoopClock
-from turngap_services.llm.combine import SPECS, create
+from turngap_services.llm.combine import SPECS
 from turngap_services.llm.combine.part import is_about, texts_of
 from turngap_services.llm.combine.service import (
     CHOSEN,
@@ -40,6 +40,7 @@ from turngap_services.llm.combine.service import (
     OPENER_MS,
     ROUTE_FOR_TOOL,
     TO_FULL,
+    create,
 )
 
 __all__ = ["actors"]

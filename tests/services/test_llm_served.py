@@ -23,9 +23,15 @@ from turngap.core.clock import NS_PER_MS, NS_PER_S, Clock
 from turngap.inference.server import H100, Server, StepCosts, find_model
 from turngap.scenario.model import Scenario
 from turngap.testing import ManualClock
-from turngap_services.llm.sim import PROFILES, ServedSettings, server_of
+from turngap_services.llm.sim import PROFILES, ServedSettings
 from turngap_services.llm.sim.server import Background, LiveServer
-from turngap_services.llm.sim.service import WRONG, ServedLLMService, library_turns, wrong_reply
+from turngap_services.llm.sim.service import (
+    WRONG,
+    ServedLLMService,
+    library_turns,
+    server_of,
+    wrong_reply,
+)
 
 SAID = {
     "a large oat latte to go": "One latte.",

@@ -23,9 +23,10 @@ from turngap.agent.tools import toolbox, tools
 from turngap.scenario.expectation import Call
 from turngap.scenario.model import Scenario
 from turngap_services.llm.plain import plain_messages
-from turngap_services.llm.sim import FULL, ServedSettings, SimSettings, create_served
+from turngap_services.llm.sim import FULL, ServedSettings, SimSettings
 from turngap_services.llm.sim.service import (
     SimLLMService,
+    create_served,
     filled,
     library_turns,
     offers,

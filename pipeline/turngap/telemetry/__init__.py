@@ -151,7 +151,7 @@ class Telemetry:
         if where is not None:
             from turngap.telemetry import exporter
 
-            self._exporter = exporter.Exporter(where)
+            self._exporter = exporter.Exporter({s: where.of(s) for s in where.signals})
 
     @property
     def on(self) -> bool:

@@ -26,7 +26,6 @@ from turngap.core import __version__
 from turngap.core.budget import GAP_BUCKETS_S
 from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import MOST_SENTENCE, printable
-from turngap.telemetry import Destination
 
 # A delivery takes no longer, with its repetitions, unless the environment says otherwise. The SDK's
 # 10 s would keep the next conversation waiting for a collector that is down.
@@ -53,23 +52,26 @@ _HISTOGRAMS = {
 class Exporter:
     """Spans and figures of what was measured, sent when it is flushed.
 
+    Args:
+        urls: of `traces` and of `metrics`, those that are sent; None: the environment has it.
+
     Attributes:
         why: what the SDK logged of the first failure; after it, no more of its kind is sent.
     """
 
-    def __init__(self, where: Destination) -> None:
+    def __init__(self, urls: Mapping[str, str | None]) -> None:
         resource = resource_of("turngap")
         self.why = ""
-        self._spans = _Spans(where.of("traces"), timeout=_timeout_s())
-        self._figures = _Figures(where.of("metrics"), timeout=_timeout_s())
+        self._spans = _Spans(urls.get("traces"), timeout=_timeout_s())
+        self._figures = _Figures(urls.get("metrics"), timeout=_timeout_s())
         # None: the sampler of the environment.
-        sampler = None if "traces" in where.signals else ALWAYS_OFF
+        sampler = None if "traces" in urls else ALWAYS_OFF
         self._provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
         self._provider.add_span_processor(processor_of(self._spans))
         self._tracer = self._provider.get_tracer("turngap", __version__)
         # Of an endless interval, so that it is read when it is flushed and never by itself.
         reader = PeriodicExportingMetricReader(self._figures, math.inf)
-        readers = [reader] if "metrics" in where.signals else []
+        readers = [reader] if "metrics" in urls else []
         self._meters = MeterProvider(readers, resource, shutdown_on_exit=False)
         meter = self._meters.get_meter("turngap", __version__)
         self._turns = meter.create_counter(TURNS, "{turn}", "Turns by outcome.")

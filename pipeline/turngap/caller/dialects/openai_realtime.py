@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
-from turngap.caller.dialects.encoding import Encoding, Kind
+from turngap.caller.dialects.encoding import Encoding
 from turngap.caller.dialects.json_events import event_of, inside, name_in
 from turngap.caller.dialects.played_items import Part, PlayedItems
-from turngap.caller.dialects.realtime_setup import Setup, read_setup
-from turngap.caller.dialects.registry import DialectSettings, DialectSpec, Key
+from turngap.caller.dialects.realtime_setup import OpenAIRealtimeSettings, Setup, read_setup
+from turngap.caller.dialects.registry import DialectSpec, Key
 from turngap.caller.dialects.session import PlainSession
 from turngap.caller.said import (
     RATES,
@@ -49,38 +47,6 @@ NO_TURNS = (
 )
 # Replies that were interrupted and may still send audio. Few servers have two at once.
 MOST_DEAD = 64
-
-
-class OpenAIRealtimeSettings(DialectSettings):
-    """The settings that are sent; whatever is not given stays as the server has it."""
-
-    model: str | None = None
-    """Model to ask for in the session, where a server does not take it from the URL."""
-    voice: str | None = None
-    """Voice of the replies."""
-    instructions: str | None = None
-    """System instructions of the session."""
-    transcription: str | None = None
-    """Model that transcribes the person, where the server does not do it by itself."""
-    format: Kind = "pcm"
-    """Audio in both directions: pcm, pcmu or pcma (the telephone's, at 8,000 Hz)."""
-    reply_format: Kind | None = None
-    """Audio of the replies, where it differs from the person's."""
-    rate: int = Field(24_000, ge=8_000, le=48_000)
-    """Rate of the person's PCM, Hz; a few servers take 16000."""
-    reply_rate: int = Field(24_000, ge=8_000, le=48_000)
-    """Rate of the replies' PCM where the server does not tell it, Hz."""
-    beta: bool = False
-    """Speak the API's beta form even if the server does not show that it speaks it."""
-    commit_ms: float | None = Field(None, ge=0, le=60_000)
-    """For a server that finds no turns itself: the caller commits the person's audio and asks for a
-    reply this long after the person's last word."""
-    threshold: float | None = None
-    """Loudness from 0 to 1 that the server's VAD takes for speech."""
-    prefix_padding_ms: int | None = None
-    """Audio before speech that the server's VAD keeps."""
-    silence_duration_ms: int | None = None
-    """Silence after which the server's VAD takes the turn to be over."""
 
 
 class OpenAIRealtimeSession(PlainSession):

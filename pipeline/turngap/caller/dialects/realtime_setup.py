@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from pydantic import Field
+
 from turngap.caller.dialects.encoding import UNTOLD, Encoding, Kind, ToldFormat, read_format
 from turngap.caller.dialects.json_events import inside
+from turngap.caller.dialects.registry import DialectSettings
 
 if TYPE_CHECKING:
     from openai.types.beta.realtime.session_update_event_param import Session as BetaSession
@@ -14,9 +17,39 @@ if TYPE_CHECKING:
         RealtimeSessionCreateRequestParam,
     )
 
-    from turngap.caller.dialects.openai_realtime import OpenAIRealtimeSettings
-
 _BETA_NAMES: dict[Kind, Any] = {"pcmu": "g711_ulaw", "pcma": "g711_alaw"}
+
+
+class OpenAIRealtimeSettings(DialectSettings):
+    """The settings that are sent; whatever is not given stays as the server has it."""
+
+    model: str | None = None
+    """Model to ask for in the session, where a server does not take it from the URL."""
+    voice: str | None = None
+    """Voice of the replies."""
+    instructions: str | None = None
+    """System instructions of the session."""
+    transcription: str | None = None
+    """Model that transcribes the person, where the server does not do it by itself."""
+    format: Kind = "pcm"
+    """Audio in both directions: pcm, pcmu or pcma (the telephone's, at 8,000 Hz)."""
+    reply_format: Kind | None = None
+    """Audio of the replies, where it differs from the person's."""
+    rate: int = Field(24_000, ge=8_000, le=48_000)
+    """Rate of the person's PCM, Hz; a few servers take 16000."""
+    reply_rate: int = Field(24_000, ge=8_000, le=48_000)
+    """Rate of the replies' PCM where the server does not tell it, Hz."""
+    beta: bool = False
+    """Speak the API's beta form even if the server does not show that it speaks it."""
+    commit_ms: float | None = Field(None, ge=0, le=60_000)
+    """For a server that finds no turns itself: the caller commits the person's audio and asks for a
+    reply this long after the person's last word."""
+    threshold: float | None = None
+    """Loudness from 0 to 1 that the server's VAD takes for speech."""
+    prefix_padding_ms: int | None = None
+    """Audio before speech that the server's VAD keeps."""
+    silence_duration_ms: int | None = None
+    """Silence after which the server's VAD takes the turn to be over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +76,7 @@ class Setup:
     output: ToldFormat = UNTOLD
 
     def update(
-        self, settings: "OpenAIRealtimeSettings", up: Encoding, down: Encoding
+        self, settings: OpenAIRealtimeSettings, up: Encoding, down: Encoding
     ) -> Mapping[str, Any]:
         """Return the session to ask for, in the form that the server speaks."""
         detection = self._detection(settings)
@@ -57,7 +90,7 @@ class Setup:
             where[1]["voice"] = settings.voice
         return session
 
-    def _detection(self, settings: "OpenAIRealtimeSettings") -> dict[str, Any] | None:
+    def _detection(self, settings: OpenAIRealtimeSettings) -> dict[str, Any] | None:
         """Return the turn detection to ask for; empty where the server's own may stay."""
         if settings.commit_ms is not None:
             return None
@@ -91,7 +124,7 @@ def read_setup(event: Mapping[str, Any]) -> Setup:
 
 
 def _update(
-    settings: "OpenAIRealtimeSettings", up: Encoding, down: Encoding
+    settings: OpenAIRealtimeSettings, up: Encoding, down: Encoding
 ) -> "RealtimeSessionCreateRequestParam":
     session: RealtimeSessionCreateRequestParam = {
         "type": "realtime",
@@ -112,7 +145,7 @@ def _audio_of(session: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _beta_update(
-    settings: "OpenAIRealtimeSettings", up: Encoding, detection: dict[str, Any] | None
+    settings: OpenAIRealtimeSettings, up: Encoding, detection: dict[str, Any] | None
 ) -> Mapping[str, Any]:
     session: BetaSession = {}
     if up.kind != "pcm":  # which every such server takes unless told, by one of two names

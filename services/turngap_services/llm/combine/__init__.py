@@ -2,16 +2,13 @@
 
 from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from turngap.backends import BackendSettings, BackendSpec, Price, find
 from turngap.core.budget import LLM_WINDOW_MS
-from turngap.core.clock import Clock
-
-if TYPE_CHECKING:
-    from turngap_services.llm.combine.service import CombinedLLMService
+from turngap_services.loading import lazily
 
 Setting = dict[str, Any]
 # US dollars per million tokens in and out.
@@ -157,27 +154,7 @@ class RouteSettings(ByTheFullSettings):
     """Assumed time to first token of the full model until it was measured, in ms."""
 
 
-def prepare(settings: CombinedSettings) -> None:
-    """Load the parts' models.
-
-    Raises:
-        AgentError: a part needs something that this machine lacks.
-    """
-    import turngap_services.llm.combine.service  # noqa: F401
-
-    for spec, own in settings.parts():
-        spec.require()
-        if spec.prepare is not None:
-            spec.prepare(own)
-
-
-def create(which: str, settings: Any, clock: Clock) -> "CombinedLLMService":
-    """Make the service of one session."""
-    from turngap_services.llm.combine.service import KINDS
-
-    return KINDS[which](settings=settings, clock=clock)
-
-
+_SERVICE = "turngap_services.llm.combine.service"
 _KINDS: dict[str, tuple[type[CombinedSettings], str]] = {
     "race": (
         RaceSettings,
@@ -201,8 +178,8 @@ SPECS = tuple(
         name=name,
         kind="llm",
         settings_type=settings_type,
-        create=partial(create, name),
-        prepare=prepare,
+        create=partial(lazily(f"{_SERVICE}:create"), name),
+        prepare=lazily(f"{_SERVICE}:prepare"),
         licence="BSD-2-Clause",
         notes=notes,
         tools=True,

@@ -581,3 +581,20 @@ KINDS: dict[str, type[CombinedLLMService[Any]]] = {
     kind.backend: kind
     for kind in (RaceLLMService, RouteLLMService, OpenerLLMService, BestOfLLMService)
 }
+
+
+def prepare(settings: CombinedSettings) -> None:
+    """Load the parts' models.
+
+    Raises:
+        AgentError: a part needs something that this machine lacks.
+    """
+    for spec, own in settings.parts():
+        spec.require()
+        if spec.prepare is not None:
+            spec.prepare(own)
+
+
+def create(which: str, settings: Any, clock: Clock) -> CombinedLLMService[Any]:
+    """Make the service of one session."""
+    return KINDS[which](settings=settings, clock=clock)

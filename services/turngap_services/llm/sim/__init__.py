@@ -1,19 +1,14 @@
 """Simulated models: words from the scenario library, with set or simulated timing."""
 
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import Annotated
 
 from pydantic import Field
 
 from turngap.backends import BackendSettings, BackendSpec, Price
-from turngap.core.clock import Clock
-from turngap.inference.server import Precision, find_accelerator, find_model
-from turngap_services.loading import needs
-
-if TYPE_CHECKING:
-    from turngap_services.llm.sim.server import LiveServer
-    from turngap_services.llm.sim.service import ServedLLMService, SimLLMService
+from turngap.inference.server import Precision
+from turngap_services.loading import lazily, needs
 
 
 class LibrarySettings(BackendSettings):
@@ -53,29 +48,14 @@ class ServedSettings(LibrarySettings):
     """Delay between the agent and the server before the first token, in ms."""
 
 
-def prepare(settings: LibrarySettings) -> None:
-    """Read the library and import what a session needs."""
-    import turngap_services.llm.sim.service  # noqa: F401
-    from turngap_services.text import scenarios
-
-    scenarios(settings.library)
-
-
-def create(settings: SimSettings, clock: Clock) -> "SimLLMService":
-    """Make the service of one session."""
-    from turngap_services.llm.sim.service import SimLLMService, library_turns
-    from turngap_services.text import scenarios
-
-    script = library_turns(scenarios(settings.library))
-    return SimLLMService(settings=settings, script=script, clock=clock)
-
+_SERVICE = "turngap_services.llm.sim.service"
 
 SPEC = BackendSpec(
     name="sim",
     kind="llm",
     settings_type=SimSettings,
-    create=create,
-    prepare=prepare,
+    create=lazily(f"{_SERVICE}:create"),
+    prepare=lazily(f"{_SERVICE}:prepare"),
     requires=needs("agent", "rapidfuzz"),
     licence="BSD-2-Clause",
     simulated=True,
@@ -134,49 +114,13 @@ DISTILLED = Profile(
 PROFILES = (FULL, LOW_BATCH, DISTILLED)
 
 
-def create_served(profile: Profile, settings: ServedSettings, clock: Clock) -> "ServedLLMService":
-    """Make the service of one session; the sessions of a process share the server."""
-    from turngap_services.llm.sim.service import ServedLLMService, library_turns
-    from turngap_services.text import scenarios
-
-    accuracy = profile.accuracy if settings.accuracy is None else settings.accuracy
-    return ServedLLMService(
-        name=profile.name,
-        model=profile.model,
-        settings=settings,
-        accuracy=accuracy,
-        server=server_of(profile, settings.streams, settings.seed, clock),
-        script=library_turns(scenarios(settings.library)),
-        clock=clock,
-    )
-
-
-@cache
-def server_of(profile: Profile, streams: int | None, seed: int, clock: Clock) -> "LiveServer":
-    """Return the process's one server of that profile."""
-    from turngap.inference.server import Server
-    from turngap_services.llm.sim.server import Background, LiveServer
-
-    background = Background(profile.streams if streams is None else streams)
-    server = Server(
-        find_accelerator(profile.hardware),
-        find_model(profile.model),
-        profile.parts,
-        profile.weights,
-        "fp8",
-    )
-    # The number of streams is random around its mean: the batch has room for all, and for ours.
-    max_batch = 2 * background.streams + 64
-    return LiveServer(server, background, max_batch=max_batch, seed=seed, clock=clock)
-
-
 SERVED = tuple(
     BackendSpec(
         name=profile.name,
         kind="llm",
         settings_type=ServedSettings,
-        create=partial(create_served, profile),
-        prepare=prepare,
+        create=partial(lazily(f"{_SERVICE}:create_served"), profile),
+        prepare=lazily(f"{_SERVICE}:prepare"),
         requires=needs("agent", "rapidfuzz"),
         price=profile.price,
         licence="BSD-2-Clause",

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -16,10 +17,11 @@ from pipecat.processors.aggregators.llm_context import LLMContext, LLMSpecificMe
 from rapidfuzz import fuzz
 
 from turngap.core.clock import NS_PER_MS, NS_PER_S, Clock
+from turngap.inference.server import Server, find_accelerator, find_model
 from turngap_services.llm.plain import PlainLLMService, offered, plain_messages, turns_heard
-from turngap_services.llm.sim import LibrarySettings, ServedSettings, SimSettings
-from turngap_services.llm.sim.server import LiveServer
-from turngap_services.text import spoken_words
+from turngap_services.llm.sim import LibrarySettings, Profile, ServedSettings, SimSettings
+from turngap_services.llm.sim.server import Background, LiveServer
+from turngap_services.text import scenarios, spoken_words
 
 if TYPE_CHECKING:
     from turngap.scenario.expectation import Call
@@ -359,3 +361,44 @@ def wrong_reply(right: str, script: Sequence[LibraryTurn], key: str) -> str | No
     spoken = {turn.reply for turn in script if turn.reply and not turn.calls}
     others = sorted(spoken - {right})
     return random.Random(f"which|{key}").choice(others) if others else None
+
+
+def prepare(settings: LibrarySettings) -> None:
+    """Read the library. To import this module is the rest of it."""
+    scenarios(settings.library)
+
+
+def create(settings: SimSettings, clock: Clock) -> SimLLMService:
+    """Make the service of one session."""
+    script = library_turns(scenarios(settings.library))
+    return SimLLMService(settings=settings, script=script, clock=clock)
+
+
+def create_served(profile: Profile, settings: ServedSettings, clock: Clock) -> ServedLLMService:
+    """Make the service of one session; the sessions of a process share the server."""
+    accuracy = profile.accuracy if settings.accuracy is None else settings.accuracy
+    return ServedLLMService(
+        name=profile.name,
+        model=profile.model,
+        settings=settings,
+        accuracy=accuracy,
+        server=server_of(profile, settings.streams, settings.seed, clock),
+        script=library_turns(scenarios(settings.library)),
+        clock=clock,
+    )
+
+
+@cache
+def server_of(profile: Profile, streams: int | None, seed: int, clock: Clock) -> LiveServer:
+    """Return the process's one server of that profile."""
+    background = Background(profile.streams if streams is None else streams)
+    server = Server(
+        find_accelerator(profile.hardware),
+        find_model(profile.model),
+        profile.parts,
+        profile.weights,
+        "fp8",
+    )
+    # The number of streams is random around its mean: the batch has room for all, and for ours.
+    max_batch = 2 * background.streams + 64
+    return LiveServer(server, background, max_batch=max_batch, seed=seed, clock=clock)

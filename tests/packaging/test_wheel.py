@@ -133,7 +133,8 @@ def test_the_wheel_works_away_from_the_checkout(built: Built, tmp_path: Path) ->
 from pathlib import Path
 import turngap
 from turngap.backends import specs
-from turngap.scenario.library import library_dir, library_paths, load_scenarios
+from turngap.scenario.library import load_scenarios
+from turngap.scenario.model import library_dir, library_paths
 library = library_dir()
 loaded = load_scenarios(library_paths(library))
 print(Path(turngap.__file__).parent, library, len(loaded), len(specs()), sep="\\n")

@@ -20,7 +20,7 @@ from turngap.load.calls import Answered, load_turn
 from turngap.load.schedule import Call, Shape, Step, Window
 from turngap.load.steps import TracedSteps
 from turngap.play.target import AgentChoice, resolve
-from turngap.telemetry import Destination, Recorder, Telemetry, exporter, telemetry_to
+from turngap.telemetry import Recorder, Telemetry, exporter, telemetry_to
 from turngap.telemetry.exporter import GAP, STAGES, TURNS
 from turngap.testing.clock import ManualClock
 
@@ -243,7 +243,7 @@ def test_a_turn_that_cannot_be_traced_ends_nothing_and_is_logged(
 
 def test_a_long_step_is_sent_whole_and_in_several_requests() -> None:
     with collector(holds=True) as there:
-        sends = exporter.Exporter(Destination(there.url, ("traces",), there.url))
+        sends = exporter.Exporter({"traces": f"{there.url}/v1/traces"})
         for _ in range(20_000):
             sends.span("turngap.turn", 1, {}).end(2)
         there.held.set()

@@ -15,7 +15,8 @@ Fault = Literal["full", "io_error", "killed"]
 _BY_PATH = ("open", "mkdir", "replace", "rename", "unlink", "rmdir")
 _BY_DESCRIPTOR = ("write", "fsync", "ftruncate", "fchmod", "close")
 # What a full disk refuses: whatever needs a block more.
-_NEEDS_ROOM = ("open", "mkdir", "write")
+NEEDS_ROOM = ("open", "mkdir", "write")
+ALL = (*_BY_PATH, *_BY_DESCRIPTOR)
 
 
 class Killed(BaseException):
@@ -41,7 +42,7 @@ class FaultyDisk:
         self._at = at
         self._struck = False
         self._descriptors: set[int] = set()
-        for name in (*_BY_PATH, *_BY_DESCRIPTOR):
+        for name in ALL:
             patch.setattr(os, name, partial(self._call, name, getattr(os, name)))
 
     def let_go(self) -> None:
@@ -71,7 +72,7 @@ class FaultyDisk:
 
     def _fails(self, name: str) -> bool:
         if self._struck:
-            return self._fault == "killed" or (self._fault == "full" and name in _NEEDS_ROOM)
+            return self._fault == "killed" or (self._fault == "full" and name in NEEDS_ROOM)
         return len(self.done) == self._at
 
     def _failure(self) -> BaseException:

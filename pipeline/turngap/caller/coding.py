@@ -74,16 +74,17 @@ class Coding:
         return found
 
     def _look(self, window: bytes, law: Law | None) -> str:
-        read = _readings(window)
-        agreed = law.name if law else "PCM16"
+        pcm = law.decode(window) if law else np.frombuffer(window, "<i2")
+        if np.abs(pcm.astype(np.int32)).max() < LEAST_PEAK:
+            return ""
         bits = _bits(window)
-        soft = np.abs(read[agreed].astype(np.int32)).max() < LEAST_PEAK
-        if soft or bits < LEAST_BITS or _longest_run(window) >= SILENT_BYTES:
+        if bits < LEAST_BITS or _longest_run(window) >= SILENT_BYTES:
             return ""
         self._loud += 1
         if self._loud > FIRST_WINDOWS and self._loud % EACH and not self._found:
             return ""
-        gains = {name: _gain_db(pcm) for name, pcm in read.items()}
+        agreed = law.name if law else "PCM16"
+        gains = {name: _gain_db(pcm) for name, pcm in _readings(window).items()}
         leads = {name: gain - gains[agreed] for name, gain in gains.items() if name != agreed}
         even = bits >= COMPRESSED_BITS and gains[agreed] < LEAD_DB
         self._windows.append((leads, even))

@@ -6,10 +6,12 @@ turn an engine does what.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import cycle, islice
 from typing import Any, Literal
 
 import numpy as np
@@ -222,7 +224,7 @@ class ScriptedTTS(TTSService):
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
         # Each reply begins with the number, and the rest of it is of the same turn.
-        self._turn = next((int(c) for c in text if c.isdigit()), self._turn)
+        self._turn = next(map(int, re.findall(r"\d+", text)), self._turn)
         fate = self._fates.get(self._turn)
         match fate:
             case "stalls":
@@ -260,8 +262,8 @@ def refusal(fate: Fate) -> ErrorFrame:
 def turn_of(context: LLMContext) -> int:
     """The number of the turn that is to be answered: what the person said carries it."""
     said = [m["content"] for m in plain_messages(context) if m["role"] == "user"]
-    digits = [c for c in said[-1] if c.isdigit()] if said else []
-    return int(digits[-1]) if digits else 0
+    numbers = re.findall(r"\d+", said[-1]) if said else []
+    return int(numbers[-1]) if numbers else 0
 
 
 @dataclass
@@ -348,9 +350,11 @@ def _raising(
     return replace(taking, strategies=replace(taking.strategies, stop=stop))
 
 
-def talk_to(assembly: Assembly, scenario: str = "quick-questions") -> list[TrackedTurn]:
-    """Play a scenario against the agent, in virtual time."""
-    (loaded,) = load_scenarios(scenario_paths(library_dir(), [scenario]))
+def talk_to(assembly: Assembly, count: int = 3) -> list[TrackedTurn]:
+    """Ask the agent the library's quick questions, so many and again and again, in virtual time."""
+    (loaded,) = load_scenarios(scenario_paths(library_dir(), ["quick-questions"]))
+    turns = tuple(islice(cycle(loaded.scenario.turns), count))
+    loaded = replace(loaded, scenario=loaded.scenario.model_copy(update={"turns": turns}))
     played: list[PlayedTurn] = []
 
     async def converse() -> None:

@@ -3,15 +3,14 @@
 from live_server import CLOCK, Page, silence, tone
 
 from turngap.caller.endpoint import Endpoint
-from turngap.live.answering import ForeignAgent, Reached
+from turngap.live.answering import ForeignAgent
 from turngap.testing.agent import Reply, ScriptedAgent
 
-REACHED = Reached("pipecat", 16_000)
 SPEECH_MS = 400
 
 
 def foreign(url: str) -> ForeignAgent:
-    return ForeignAgent(Endpoint(url), REACHED, CLOCK)
+    return ForeignAgent(Endpoint(url), "pipecat", 16_000, CLOCK)
 
 
 async def a_turn(page: Page) -> None:

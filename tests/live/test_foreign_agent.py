@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from foreign_talk import CLOCK, REACHED, a_turn, answers, foreign
+from foreign_talk import CLOCK, a_turn, answers, foreign
 from live_server import serving
 
 from turngap.caller.endpoint import Endpoint
@@ -88,7 +88,7 @@ async def test_a_saved_scenario_is_played_with_what_the_agent_was_reached_with(
     async with answers() as agent:
         headers = ("Authorization: Bearer ${K}", "X-Api-Key: hunter")
         endpoint = Endpoint(f"{agent.url}/?api_key=${{K}}", "pipecat", headers)
-        answering = ForeignAgent(endpoint, REACHED, CLOCK)
+        answering = ForeignAgent(endpoint, "pipecat", 16_000, CLOCK)
         async with serving(tmp_path, answering=answering) as served, served.page() as page:
             await a_turn(page)
             api = f"/api/runs/{page.of('session')[0]['id']}/scenario"
@@ -133,13 +133,16 @@ async def test_each_conversation_has_a_line_of_its_own_and_a_dead_agent_ends_it(
 
 async def test_what_is_reached_is_named_and_what_is_not_is_an_error() -> None:
     async with ScriptedAgent() as agent:
-        assert await reach(Endpoint(agent.url), CLOCK) == REACHED
+        reached = await reach(Endpoint(agent.url), CLOCK)
+        assert (reached.name, reached.rates) == (f"{agent.url} (pipecat)", (16_000, None))
     with pytest.raises(AgentError, match="nothing can be reached"):
         await reach(Endpoint("ws://127.0.0.1:1/ws"), CLOCK)
 
 
 async def test_a_dialect_without_a_word_for_flushes_has_yields() -> None:
-    held = ForeignAgent(Endpoint("ws://x", "gpt-live"), REACHED, CLOCK).begin(Keeping(None))
+    held = ForeignAgent(Endpoint("ws://x", "gpt-live"), "pipecat", 16_000, CLOCK).begin(
+        Keeping(None)
+    )
     assert held.conversation.connection.tracker.tells_flushes is False
     held = foreign("ws://x").begin(Keeping(None))
     assert held.conversation.connection.tracker.tells_flushes is True

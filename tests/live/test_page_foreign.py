@@ -9,7 +9,7 @@ from live_server import CLOCK, serving
 from page_browser import Microphone, chromium, needs_chromium, opened, scripted_agent
 
 from turngap.caller.endpoint import Endpoint
-from turngap.live.answering import ForeignAgent, reach
+from turngap.live.answering import reach
 from turngap.live.keeping import Keeping
 from turngap.store.runs import read_run
 from turngap.testing.agent import Reply, Script
@@ -39,7 +39,7 @@ async def test_a_phone_line_is_talked_to_interrupted_kept_and_saved(tmp_path: Pa
     script = Script(replies=tuple(replies), dialect="twilio", yield_ms=200, hold_ms=400)
     async with scripted_agent(script) as port:
         endpoint = Endpoint(f"ws://127.0.0.1:{port}", "twilio")
-        answering = ForeignAgent(endpoint, await reach(endpoint, CLOCK), CLOCK)
+        answering = await reach(endpoint, CLOCK)
         keeping = Keeping(tmp_path / "runs", tmp_path / "saved")
         async with (
             serving(tmp_path, answering=answering, keeping=keeping) as served,

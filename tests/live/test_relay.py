@@ -17,7 +17,8 @@ from turngap.core.clock import NS_PER_MS, Clock, ms_to_ns, samples_to_ns
 from turngap.core.errors import AgentError
 from turngap.core.frames import message_frame
 from turngap.live import wire
-from turngap.live.relay import Delays, Playback, Relay
+from turngap.live.answering import Playback, Relay
+from turngap.live.keeping import Delays
 from turngap.testing import LoopClock, in_virtual_time
 from turngap.testing.agent import Reply, Script
 from turngap.testing.memory import Course, line_to

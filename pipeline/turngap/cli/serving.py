@@ -234,14 +234,13 @@ def _answering(choice: "AgentChoice", library: Path | None, clock: "Clock") -> "
     """Make the agent ready: a stack loads its models, a foreign agent is reached once."""
     import asyncio
 
-    from turngap.live.answering import ForeignAgent, OwnStack, reach
+    from turngap.live.answering import OwnStack, reach
     from turngap.play.target import resolve
     from turngap.scenario.model import library_dir
 
     resolve(choice, library_dir(library))  # refuses what only a stack has, and engines not here
     if choice.is_url:
-        reached = asyncio.run(reach(choice.endpoint, clock))
-        return ForeignAgent(choice.endpoint, reached, clock)
+        return asyncio.run(reach(choice.endpoint, clock))
     from turngap.agent.session import assemble
 
     assembly = assemble(

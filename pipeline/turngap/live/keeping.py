@@ -6,9 +6,10 @@ import os
 import secrets
 import tempfile
 import zipfile
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from loguru import logger
@@ -17,12 +18,12 @@ from turngap.agent.stack import Chosen
 from turngap.caller.stream import RATE
 from turngap.core import __version__
 from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES
+from turngap.core.clock import NS_PER_MS
 from turngap.core.errors import InputError, TurngapError
 from turngap.core.results import OffsetRecord, Turn, worse_offset
 from turngap.core.run_record import SIMULATED_LLM, RunRecord
 from turngap.core.summary import counted_turns, summarise
 from turngap.live.conversation import TYPED, Connection, KeptTurn, LiveConversation
-from turngap.live.relay import Delays
 from turngap.live.saving import Saved, end_error_ms, save, scenario_name, why_unsaved
 from turngap.report import words as report_words
 from turngap.store.folders import utc_now
@@ -37,6 +38,8 @@ Render = Callable[[Run], object]
 ID_BYTES = 16
 # This many conversations can still be downloaded after their end.
 MOST_ENDED = 20
+# How many delays of a relay are kept: the packets of ten seconds.
+MOST_DELAYS = 500
 # Stands for the LLM of an agent that does not name it.
 UNNAMED = "agent"
 
@@ -54,6 +57,21 @@ class Keeping:
     out: Path | None = Path("runs")
     record: Path | None = None
     render: Render = lambda _: None
+
+
+@dataclasses.dataclass(slots=True)
+class Delays:
+    """The times that the relay itself keeps audio, ns: to the agent, and to the page."""
+
+    to_agent: deque[int] = dataclasses.field(default_factory=lambda: deque[int](maxlen=MOST_DELAYS))
+    to_page: deque[int] = dataclasses.field(default_factory=lambda: deque[int](maxlen=MOST_DELAYS))
+
+    @property
+    def ms(self) -> float | None:
+        """Return the median that both ways together add to a gap; None before any audio."""
+        if not (self.to_agent and self.to_page):
+            return None
+        return round((median(self.to_agent) + median(self.to_page)) / NS_PER_MS, 3)
 
 
 class Held:

@@ -141,7 +141,7 @@ class PipecatEvalHalf(AgentHalf):
     def reply_done(self) -> list[Message]:
         return [_json_message("bot-stopped-speaking")]
 
-    def own_json_message(self, data: dict[str, Any]) -> list[Message]:
+    def own_message(self, data: dict[str, Any]) -> list[Message]:
         return [_json_message("server-message", data)]
 
 

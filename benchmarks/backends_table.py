@@ -10,7 +10,7 @@ Plays every LLM backend that this machine has, by what `turngap compare` plays w
 
 Models of providers cost money: they are played where --llm names them, as any other.
 
-    python benchmarks/backends_table.py --write docs/engines.md
+    python benchmarks/backends_table.py --write PAGE.md  # between its two marks
     python benchmarks/backends_table.py --vllm "$(tools/vllm-env)" --rounds 2
     python benchmarks/backends_table.py --only sim:full --only student --scenario quick-questions
     python benchmarks/backends_table.py --waiting     # the same agent, waiting for a turn's end

@@ -7,7 +7,7 @@ is the built-in agent, whose words are real.
 
     python benchmarks/open_world.py                            # play all rows once
     python benchmarks/open_world.py --only embedded --repeat 3
-    python benchmarks/open_world.py --table --write docs/engines.md  # of all that was played
+    python benchmarks/open_world.py --table --write PAGE.md  # of all that was played
 
 A row takes about three minutes, a large one more: an agent of its own for each, one after the
 other, with nothing beside it. The models are made once, into `--out`.

@@ -10,7 +10,7 @@ at 100 sessions p99 of the pacing lateness under 5 ms, the error at most 0.5 ms 
     python benchmarks/caller_capacity.py --levels 1 25 100 --seconds 60 --dialect twilio
 
 A session is a person who says 1.5 s and then hears 1.5 s, every 4 s, in messages of 10 to 60 ms, in
-real time or at once. While nobody speaks the person's line is sent on, as it always is.
+real time or at once. While no one speaks the person's line is sent on, as it always is.
 """
 
 import argparse

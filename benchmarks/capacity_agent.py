@@ -74,7 +74,7 @@ class Agent:
         """Take a call; return whether it is beyond what the agent holds.
 
         Raises:
-            MissedCallError: it is refused, or nobody has taken it for too long.
+            MissedCallError: it is refused, or no one has taken it for too long.
         """
         if self.limit == "refuses" and self.running >= self.capacity:
             raise MissedCallError("refused", f"all {self.capacity} seats are taken")

@@ -32,7 +32,7 @@ from turngap.scenario.model import Scenario
 COLUMNS = ("id", "language", "audio", "silence_spans")
 # A silence that begins so soon lies before the person's first sound, not inside the turn.
 LEADING_MS = 20.0
-# Everybody is told this by the simulated model (--llm sim): nobody knows what these people ask for.
+# Everybody is told this by the simulated model (--llm sim): no one knows what these people ask for.
 REPLY = "All right, let me look that up."
 # The name of a file, and of a scenario.
 LONGEST_NAME = 60

@@ -1,4 +1,4 @@
-"""Turns that nobody played: a scenario, a number and a gap."""
+"""Turns that no one played: a scenario, a number and a gap."""
 
 from turngap.core.budget import DEFAULT_BUDGET_MS, outcome_of
 from turngap.core.clock import ms_to_ns

@@ -1,4 +1,4 @@
-"""The steps of action.yml, which measure a bot on a pull request and tell what was found.
+"""The steps of action.yml, which measure a bot on a pull request and report the result.
 
     python3 tools/action.py measure   install and start both versions, and play `turngap check`
     python3 tools/action.py tell      job summary, comment, and the exit code of the check

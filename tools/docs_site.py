@@ -6,7 +6,7 @@ installs what builds it. Any warning fails the build.
 
 Links are written for the repository's own view. Here they are turned into links between pages of
 the site: a link to any other file of the repository leads to a page that shows the file.
-`<!-- reference: NAME -->` stands in a page for what the sources say about a public name.
+`<!-- reference: NAME -->` in a page becomes what the sources say about a public name.
 """
 
 import argparse
@@ -91,7 +91,7 @@ def _named(entries: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def check_navigation(named: list[str], there: list[str]) -> None:
-    """Check that each page stands in the navigation once.
+    """Check that each page is in the navigation once.
 
     Raises:
         PageError: with all that is wrong.

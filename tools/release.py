@@ -6,7 +6,7 @@ it installs the wheel into an empty environment, away from the checkout, and run
 With --tag it first checks that the commit was prepared (docs/releasing.md). With --repository the
 links of the README are made absolute, so that they work on a package's page, too.
 
-It takes hatchling, and uv on the path or beside this interpreter. Exit: 0 all is well, 1 something
+It takes hatchling, and uv on the path or next to this interpreter. Exit: 0 all is well, 1 something
 is not.
 """
 

@@ -83,7 +83,7 @@ STEPS = (
     Step("the prompt read ahead", ("warm.prefix=true",), ("warm.prefix=false",)),
 )
 
-# The same stock agent without its largest wait, so that nobody has to take that for all of it.
+# The same stock agent without its largest wait, so that no one has to take that for all of it.
 VAD_ALONE = Step("smart turn off", (), (), {"turn": "vad"})
 
 STOCK, STOCK_VAD = "stock", "stock, the VAD alone"
@@ -141,7 +141,7 @@ def stock(engines: Sequence[str] = ENGINES) -> Contender:
 
 
 def stock_vad(engines: Sequence[str] = ENGINES) -> Contender:
-    """Nothing done, and nobody asked whether the turn sounds complete."""
+    """Nothing done, and no one asked whether the turn sounds complete."""
     return contender(STOCK_VAD, [VAD_ALONE], engines=engines)
 
 

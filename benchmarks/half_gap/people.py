@@ -25,7 +25,7 @@ RATE = 16_000
 # What everybody is told, as nothing is known of what people of other recordings ask for.
 REPLY = "All right, let me look that up."
 
-# Noise goes on while the agent waits and answers, and is there before the voice.
+# Noise continues while the agent waits and answers, and is there before the voice.
 NOISE_BEFORE_MS, NOISE_AFTER_MS = 500.0, 4000.0
 # Windows of speech as far below the loudest as this are pauses, and count for no level.
 ACTIVE_DB = 30.0

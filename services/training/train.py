@@ -29,7 +29,7 @@ def checkpoint(directory: Path, name: str) -> Path:
 
 
 def train(recipe: Recipe, directory: Path, name: str) -> None:
-    """Train one model to the end, going on from its last checkpoint in `directory`.
+    """Train one model to the end, continuing from its last checkpoint in `directory`.
 
     Args:
         recipe: what decides the result.

@@ -54,7 +54,7 @@ class State:
 def measure(environment: Environment) -> int:
     """Measure, and leave the outcome to the steps after this one; 0 unless that is impossible.
 
-    The steps after this one are told of the folder first: whatever ends the measurement, they find
+    The steps after this one get the folder first: whatever ends the measurement, they find
     what was left there.
     """
     name = environment.get("GATE_NAME", "").strip() or "turngap"
@@ -172,7 +172,7 @@ def command_of(
 def _keep(new: Path, baseline: Path, event: Mapping[str, Any], environment: Environment) -> None:
     """Put what passed where later pull requests are compared with it; whole or not at all.
 
-    Only what was pushed to the repository's main branch: another branch was merged by nobody. That
+    Only what was pushed to the repository's main branch: another branch was merged by no one. That
     it cannot be kept is no reason to lose the measurement.
     """
     repository: Any = event.get("repository")

@@ -1,4 +1,4 @@
-"""Tells what was measured: the summary, one comment on the pull request, and the exit code."""
+"""Report the measurement: the summary, one comment on the pull request, and the exit code."""
 
 import html
 import json

@@ -123,7 +123,7 @@ class Repository:
 
 
 def refuse_event(environment: Environment) -> None:
-    """Refuse the events on which a fork's code would run beside the repository's secrets.
+    """Refuse the events on which a fork's code would run with the repository's secrets.
 
     Raises:
         GateError: this is one of them.
@@ -145,7 +145,7 @@ def base_of(
     merged, and everything in between is what the pull request changes.
 
     Raises:
-        GateError: it cannot be told, or not be fetched.
+        GateError: it is not known, or cannot be fetched.
     """
     if inputs.base == "none":
         return None
@@ -249,7 +249,7 @@ def inside_of(venv: Path, environment: Environment) -> dict[str, str]:
 
 
 def free_ports(n: int) -> list[int]:
-    """`n` ports that nobody listens at, the usual ones first."""
+    """`n` ports that no one listens at, the usual ones first."""
     found: list[int] = []
     for port in range(FIRST_PORT, FIRST_PORT + 1_000):
         with socket.socket() as taken:

@@ -63,7 +63,7 @@ def take(message: Message, rate: int) -> Taken:
     """Check a client's message, of which audio must have that rate.
 
     Raises:
-        HangUpError: it is none of the protocol's.
+        HangUpError: it does not belong to the protocol.
     """
     frame = _parsed(message)
     kind = frame.WhichOneof("frame")

@@ -263,7 +263,7 @@ def set_log_level(level: str) -> None:
 
 
 def announce_json(url: str, *, page: str, chosen: Chosen) -> None:
-    """Print one line on stdout that tells a parent process that the agent is ready."""
+    """Print one line on stdout that says to a parent process that the agent is ready."""
     said = {"ready": True, "url": url, "page": page, "chosen": chosen.model_dump(mode="json")}
     sys.stdout.write(json.dumps(said) + "\n")
     sys.stdout.flush()

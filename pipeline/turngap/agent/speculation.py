@@ -70,7 +70,7 @@ class Guesses:
         return self._count
 
     def withdraw(self) -> None:
-        """Make the guess void: the turn went on, or the person said something else."""
+        """Make the guess void: the turn continued, or the person said something else."""
         self._confirmed = self._refused = False
         if self._pending is not None:
             self._void.add(self._pending)

@@ -105,7 +105,7 @@ class ClauseAggregator(_Aggregator):
         self._first = True
 
     def _clause_end(self) -> int | None:
-        """Return where the first clause of the text ends, or None while it may go on."""
+        """Return where the first clause of the text ends, or None while it may continue."""
         for ending in ENDING.finditer(self._text):
             words = self._text[: ending.end()].split()
             goes_on = ending.end() == len(self._text) and may_be_in_a_number(words[-1])
@@ -258,7 +258,7 @@ class SpeechOutput(FrameProcessor):
 
     Args:
         feed: the feed of the `PacedText` before the TTS; without one, speech is passed on at once.
-        cut_lead: cut off silence before a reply, and before a piece that goes on in mid-clause.
+        cut_lead: cut off silence before a reply, and before a piece that continues in mid-clause.
         gated: a later processor decides when the caller hears the speech, and calls `playing`.
         stir: called when the TTS is ready for more text.
         count: called with how much silence was cut, and how often and how long speech ran dry.

@@ -114,7 +114,7 @@ class Offers:
             self._loaded.add(offer.name)
 
     async def load(self, name: str) -> ConfiguredBackend:
-        """Load an LLM that no session has used yet, in a thread, while conversations go on.
+        """Load an LLM that no session has used yet, in a thread, while conversations continue.
 
         Raises:
             TurngapError: it cannot be loaded; asking again tries again.

@@ -2,7 +2,7 @@
 
 An engine that stalls must not silence the agent for good, and must be named. So each has a bounded
 time to its first result and between two results. A turn says that an engine is late before
-it is given up, and takes that back if the engine goes on: the person, who waits less long than an
+it is given up, and takes that back if the engine continues: the person, who waits less long than an
 engine may take, has often moved on by then.
 
 A service's calls run in its processor's own tasks, so one that does not come back keeps everything
@@ -42,7 +42,7 @@ from turngap.core.untrusted import MOST_TEXT, printable
 
 T = TypeVar("T")
 
-# Why the answer is late, in words; empty: it goes on after all.
+# Why the answer is late, in words; empty: it continues after all.
 Late = Callable[[str], None]
 
 

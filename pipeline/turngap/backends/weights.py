@@ -138,7 +138,7 @@ class _Record:
         """Return whether the file is intact; reads it where that is not remembered."""
         status = at.stat()
         known = self.files.get(file.path, {})
-        # Of a file that nobody pinned, the digest that was first found here is the right one.
+        # Of a file that no one pinned, the digest that was first found here is the right one.
         wanted = file.sha256 or known.get("sha256")
         if file.size not in (None, status.st_size):
             return False

@@ -1,4 +1,4 @@
-"""Tells when bytes arrived by the kernel's clock, not when this process read them."""
+"""Arrival of bytes by the kernel's clock, not when this process read them."""
 
 import asyncio
 import errno
@@ -41,7 +41,7 @@ class StampedSocket(socket.socket):
     kernel's stamp, and 0.29/2.1/5.5 ms by the event loop's; with the loop held up for 4 ms at a
     time, it was 0.08/0.12 and 0.25/5.3.
 
-    The kernel may join what piles up while nobody reads, under the last stamp. So an arrival never
+    The kernel may join what piles up while no one reads, under the last stamp. So an arrival never
     reads too early, and too late by no more than the hold-up.
     """
 

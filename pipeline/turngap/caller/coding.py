@@ -63,7 +63,7 @@ class Coding:
     def differs(self, data: bytes, law: Law | None) -> str:
         """Return what the audio is in place of `law`, or of PCM16, where a window ends in `data`.
 
-        Empty while it seems right, or too little has come to tell.
+        Empty while it seems right, or too little has come to decide.
         """
         self._bytes += data
         found = ""
@@ -146,7 +146,7 @@ def _is_mp3(data: bytes) -> bool:
 
 
 def _mp3_frame(head: bytes) -> int:
-    """Return the length of the frame of MP3 that a header begins; 0 if it is none."""
+    """Return the length of the frame of MP3 that a header begins; 0 if there is none."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE6 != 0xE2:
         return 0
     version, rate = head[1] >> 3 & 3, head[2] >> 2 & 3

@@ -56,7 +56,7 @@ class Patience:
         quiet_after_done_ms: silence that ends a reply that the agent has called done.
         hold_ms: silence that ends a reply so short that it may be a hold phrase ("one moment"),
             unless the agent has called it whole; but no longer than `no_reply_ms`.
-        longest_reply_ms: the caller stops waiting for a reply that goes on for longer.
+        longest_reply_ms: the caller stops waiting for a reply that continues for longer.
         settle_ms: how long to wait for the agent's marks after the reply.
         backchannel_ms: a reply that falls silent this soon after a backchannel was stopped by it.
         greeting_ms: how long an agent has to begin a greeting, which is then heard out.
@@ -353,7 +353,7 @@ class Conversation:
         """Hear the reply out; where none came in time, the late answer, if it comes now."""
         for index, cue in enumerate(running.cue.backchannels):
             await self._lay_backchannel(running, index, cue)
-        # What was taken for the reply may turn out to be none, and then the wait goes on.
+        # What was taken for the reply may turn out to be none, and then the wait continues.
         while self.failure is None and running.reason is None:
             if self._tracker.onset_of(running.number) is None:
                 if not await self._listener.changed_before(self._due_ns(running)):

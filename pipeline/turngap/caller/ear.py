@@ -178,7 +178,7 @@ class Ear:
     A chunk plays when it arrives, or when the chunk before it ends if that is later. Samples reach
     the detector only when their instant has come, so audio that is flushed before it was played is
     never heard. Every onset is exact to a sample, however late `advance` is called. `words`: other
-    sound than speech is none.
+    sound than speech does not count.
     """
 
     def __init__(self, speech_gap_ms: float = SPEECH_GAP_MS, *, words: bool = True) -> None:

@@ -254,7 +254,7 @@ _TOKENS = {"access_token", "conversation_signature", "token"}
 def _with_key(url: str, headers: dict[str, str], key: Key) -> str:
     """Give a public service its key, unless something that lets in was given; return the URL.
 
-    A long-lived key must not go out beside a short-lived token.
+    A long-lived key must not go out with a short-lived token.
     """
     parts = urlsplit(url)
     given = {name for name, _ in parse_qsl(parts.query)} & {key.name, *_TOKENS}

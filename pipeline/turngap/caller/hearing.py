@@ -38,7 +38,7 @@ OTHER_NOTES = "and more of other kinds"
 
 
 class Listener:
-    """Feeds the tracker with what arrives on the line, and wakes whoever waits for it.
+    """Feeds the tracker with what arrives on the line, and wakes those who wait for it.
 
     Args:
         offset: the agent's clock minus the caller's; without one its marks cannot be placed.
@@ -178,7 +178,7 @@ class Listener:
         self._changed.set()
 
     def crash(self, error: BaseException) -> None:
-        """Give an error of the caller itself to whoever waits."""
+        """Give an error of the caller itself to those who wait."""
         self._crash = error
         self._changed.set()
 

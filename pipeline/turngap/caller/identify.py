@@ -44,7 +44,7 @@ async def identify(
 
     Raises:
         InputError: as `Endpoint.open`.
-        AgentError: nobody is there, or no dialect that can be told by its answer is spoken.
+        AgentError: no one is there, or its answer shows no known dialect.
     """
     if endpoint.dialect:
         return endpoint

@@ -69,7 +69,7 @@ class Volume:
         self._bytes += size
 
     def is_over(self) -> str | None:
-        """Return why the conversation must end; None if it may go on."""
+        """Return why the conversation must end; None if it may continue."""
         if self._messages > MOST_CONVERSATION_MESSAGES:
             return f"more than {MOST_CONVERSATION_MESSAGES:,} messages"
         if self._bytes > self._most_bytes:
@@ -81,7 +81,7 @@ class Intake(Volume):
     """Counts what an agent sends. `begin_turn` starts a turn's counts again.
 
     Args:
-        endless: whether audio is no message of a turn, since nobody may speak for hours while an
+        endless: whether audio is no message of a turn, since no one may speak for hours while an
             agent sends on; its bytes and rates are bounded all the same.
     """
 

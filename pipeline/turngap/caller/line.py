@@ -170,7 +170,7 @@ class Line:
     async def send_waiting(self) -> None:
         """Send what the dialect has to say; if the line is gone, `receive` reports it.
 
-        Messages keep their order whoever sends them, and what a cancelled sender leaves goes out
+        Messages keep their order, and what a cancelled sender leaves goes out
         with the next.
         """
         self._waiting.extend(self._session.data_to_send())
@@ -185,7 +185,7 @@ class Line:
     async def _answer(self) -> None:
         """Begin to send what the dialect has to say.
 
-        Whoever reads does not wait for a peer that reads slowly: messages that arrive meanwhile
+        A reader does not wait for a peer that reads slowly: messages that arrive meanwhile
         would be stamped late.
         """
         if not self._sent_now():
@@ -201,7 +201,7 @@ class Line:
     async def next(self) -> tuple[int, Sequence[Incoming]]:
         """Return what the next message says, and when it arrived.
 
-        A message that cannot be read is `LeftOut` or `Unreadable`, and the line goes on.
+        A message that cannot be read is `LeftOut` or `Unreadable`, and the line continues.
 
         Raises:
             AgentError: the line was lost, or more came than a conversation may hold.

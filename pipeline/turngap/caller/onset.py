@@ -29,7 +29,7 @@ CLICK_MS = 25.0
 CLICK_HOLE_MS = 15.0
 BREATH_MS = 120.0
 
-# How much of the sound before that shows what goes on under the word.
+# How much of the sound before that shows what continues under the word.
 UNDER_MS = 150.0
 
 # Most words (95 %, n = 72) rise by 1 dB within this, from where they are audible on: so
@@ -79,7 +79,7 @@ def place(
             return found[0]
         return found[abs(found[0] - found[1]) <= samples(AGREE_MS)]
 
-    # Sound that goes on is under the word; if it reaches farther back than any word does, the
+    # Sound that continues is under the word; if it reaches farther back than any word does, the
     # word is what rises above it.
     for part, lull in ((0.2, quiet), (0.75, back)):
         noise = -inf

@@ -76,7 +76,7 @@ def check_url(url: str, shown: str) -> WebSocketURI:
     """Read a WebSocket's URL, or one that gives it; messages show `shown` in its place.
 
     Raises:
-        InputError: it is none.
+        InputError: it is not one.
     """
     url = place_of(url)
     if not url.isprintable() or " " in url:  # urlsplit leaves line ends out
@@ -112,7 +112,7 @@ async def connect(request: Request, clock: Clock) -> Socket:
 
     Raises:
         InputError: the URL is no WebSocket's.
-        AgentError: nothing listens there, it is no WebSocket, or it lets nobody in.
+        AgentError: nothing listens there, it is no WebSocket, or it lets no one in.
     """
     with _in_words(request):
         tcp = await _reached(request)
@@ -248,7 +248,7 @@ def _refused(request: Request, status: int) -> AgentError:
 
 
 def _elsewhere(request: Request, location: str) -> AgentError:
-    """Say where a redirect points. It is not followed: keys would go to whoever it names."""
+    """Say where a redirect points. It is not followed: keys would go to another host."""
     said = f"{request.shown} points elsewhere"
     hint = "give the URL that it points to, if you trust it with your keys"
     try:

@@ -1,4 +1,4 @@
-"""Tells what the bot of a pipecat development runner lacks where it cannot be called.
+"""Find what the bot of a pipecat development runner lacks where it cannot be called.
 
 The runner serves WebRTC to browsers, telephony at `/ws`, and protobuf at `/ws-client` to bots that
 have a `websocket` entry. Without one, or without its serializer, a bot says nothing of that.

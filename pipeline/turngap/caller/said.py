@@ -61,7 +61,7 @@ class AudioBytes:
 class AudioChunk:
     """Audio to play, mono.
 
-    `wav`: it came with WAV headers, which have been taken off. `left_out`: so many bytes after a
+    `wav`: it came with WAV headers, which have been taken off. `left_out`: bytes after a
     WAV file's samples were no chunks of it.
 
     Raises (when made):
@@ -195,7 +195,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """The line's own word: something that the agent sent is left out, and the turn goes on."""
+    """The line's own word: something that the agent sent is left out, and the turn continues."""
 
     why: str
 

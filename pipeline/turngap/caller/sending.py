@@ -35,7 +35,7 @@ class PromptSends(Connection):
     """A connection of websockets that wakes no task where there is nothing to wait for.
 
     Its `send` takes half the time of the original: a packet of 20 ms is sent 50 times a second for
-    each session. Nobody here sends a message in pieces.
+    each session. No one here sends a message in pieces.
 
     Attributes:
         takes: is given each message as it arrives, if none waits for `recv`; what it does not take
@@ -61,7 +61,7 @@ class PromptSends(Connection):
             await super().send(message, **how)
 
     def process_event(self, event: Event) -> None:
-        """Give a whole message to whoever takes it; anything else goes its usual way."""
+        """Give a whole message to its receiver; anything else goes its usual way."""
         if self.takes is None or not self._taken(event, self.takes):
             super().process_event(event)
 

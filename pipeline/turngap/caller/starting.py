@@ -135,7 +135,7 @@ def require_json(body: str) -> str:
 
 
 class _Stays(HTTPRedirectHandler):
-    """Follows no redirect: keys would go to whoever it names."""
+    """Follows no redirect: keys would go to another host."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None

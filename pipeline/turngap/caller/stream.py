@@ -189,7 +189,7 @@ class LagProbe:
     async def run(self, from_ns: int) -> None:
         """Beat until cancelled, between the packets that are sent from `from_ns` on.
 
-        If it beats for somebody else already, their packets decide where the beats lie.
+        If it beats for another sender already, that one's packets decide where the beats lie.
         """
         self._users += 1
         if self._beating is None:

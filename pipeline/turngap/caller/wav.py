@@ -104,7 +104,7 @@ class WavReader:
             raise self._unplayable(f"1 channels, {rate} Hz", len(data)) from None
 
     def _header(self, data: bytes) -> _Header | None:
-        """Read a header; None if it goes on in a later message."""
+        """Read a header; None if it continues in a later message."""
         rate, at = None, 12
         while at + 8 <= len(data):
             kind, size = struct.unpack_from("<4sI", data, at)

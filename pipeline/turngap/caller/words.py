@@ -32,7 +32,7 @@ from turngap.silero import RATE, WINDOW, Silero
 # of -55 dBFS does not.
 CANDIDATE_DBFS = -48.0
 
-# Sound that goes on for this long without speech is a bed. Silero needs up to 210 ms for a voice.
+# Sound that continues for this long without speech is a bed. Silero needs up to 210 ms for a voice.
 BED_MS = 500.0
 # So is sound of which the detector is not sure for so long: less than is kept of it.
 UNSURE_MS = 1200.0
@@ -50,12 +50,12 @@ VOWEL = 0.7
 LIKELY = 0.5
 ALMOST_SURE = 0.9
 SURE = 0.97
-# Silero was made with voices of a usual level: where nothing goes on underneath, a softer one is
+# Silero was made with voices of a usual level: where nothing continues underneath, a softer one is
 # raised to this level for it.
 USUAL_DBFS = -20.0
 MOST_GAIN_DB = 25.0
 
-# So many windows of what goes on show Silero that it is no speech: a tune is, note by note.
+# So many windows of what continues show Silero that it is no speech: a tune is, note by note.
 BED_WINDOWS = 8
 
 # A voice is audible down to this far below its loud parts; no voice of a usual level gets another
@@ -103,7 +103,7 @@ class Sound:
 
 @dataclass(frozen=True, slots=True)
 class Bed:
-    """From stream position `sample` on, sound of this level goes on; None: no more."""
+    """From stream position `sample` on, sound of this level continues; None: no more."""
 
     sample: int
     dbfs: float | None
@@ -125,7 +125,7 @@ class _Candidate:
 
 @dataclass(slots=True)
 class _Speech:
-    """Speech that goes on: what its onset was taken from."""
+    """Speech that continues: what its onset was taken from."""
 
     onset: int
     at: int  # where the detector was sure
@@ -467,7 +467,7 @@ class WordFinder:
         return self._level_of(candidate) >= FAINTEST_VOICE_DBFS
 
     def _since_soft(self, candidate: _Candidate, at: int) -> int:
-        """Return where speech began that goes on with a candidate, be its first words softer."""
+        """Return where speech began that continues with a candidate, be its first words softer."""
         if self._soft is None or candidate.start - self._soft[1] > self._gap:
             return at
         return self._soft[0]

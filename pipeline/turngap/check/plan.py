@@ -47,7 +47,7 @@ class CheckPlan(PlayPlan):
         save: where to store the candidate as a baseline, if it passes or nothing else is asked.
         budgets: `gap` or a stage's name to its budget in ms.
         target: the share of turns that must be within each budget.
-        until_decided: go on with more rounds while undecided, up to `max_minutes` or to 16 times
+        until_decided: continue with more rounds while undecided, up to `max_minutes` or to 16 times
             the rounds.
         command: what asks for it again; empty for a plan that was not made by `of`.
     """
@@ -184,7 +184,7 @@ def _require_two(candidate: AgentChoice, reference: AgentChoice) -> None:
     """Refuse two agents of which one would be measured twice, once in place of the other.
 
     What a command starts cannot share its port. An agent that runs already may be compared with
-    itself: nobody does that unawares.
+    itself: no one does that unawares.
 
     Raises:
         InputError: they are at one port of one machine, and a command starts one of them.
@@ -208,7 +208,7 @@ def _require_two(candidate: AgentChoice, reference: AgentChoice) -> None:
 
 
 def _told_apart(candidate: AgentChoice, reference: AgentChoice) -> bool:
-    """Return whether a server can tell the two apart by path, headers or dialect."""
+    """Return whether a server can distinguish the two by path, headers or dialect."""
     return (
         _path_of(candidate.agent) != _path_of(reference.agent)
         or reference.headers not in ((), candidate.headers)
@@ -322,7 +322,7 @@ def command_of(
     Args:
         plan: what is played, with its number of rounds.
         choice: the agent.
-        beside: the reference at hand, as it was given.
+        beside: the other reference, as it was given.
         names: of scenarios, or their files.
         library: their folder.
     """

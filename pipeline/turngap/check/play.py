@@ -211,7 +211,7 @@ class _Sides:
                 return
 
     def _may_go_on(self, in_time: bool) -> bool:
-        """Return whether another round may decide: a stored baseline has turns for only so many."""
+        """Return whether another round may decide: a stored baseline has few rounds."""
         used_up = self.stored is not None and not self._more_pairs()
         return in_time and not (self._open_metrics and used_up)
 
@@ -265,7 +265,7 @@ class Played:
     """Both sides when they have been played, and what was found.
 
     Attributes:
-        stored: the baseline that stands in for the reference.
+        stored: the baseline that replaces the reference.
         obstacles: what forbids any verdict on what was played.
     """
 

@@ -149,7 +149,7 @@ def _comparable(pair: Pair) -> bool:
     """Return whether the pair's gaps can be compared: no cut-in, and not both interrupted.
 
     A cut-in was not quick: it has no gap. Two turns that the user did not let finish have none
-    either. If only one side had not answered when the user went on, it was the slower one.
+    either. If only one side had not answered when the user continued, it was the slower one.
     """
     outcomes = (pair.reference.outcome, pair.candidate.outcome)
     return "cut_in" not in outcomes and outcomes != ("abandoned", "abandoned")
@@ -272,9 +272,10 @@ def _with_verdict(
 
 
 def _turns_needed(metric: MetricVerdict, alpha: float, each: float) -> int | None:
-    """More pairs narrow an interval by their square root: until the limit is out of it, or 0 is.
+    """Return how many more pairs would take the limit, or 0, out of the interval.
 
-    Where nothing was lost it takes so many conversations, of `each` so many pairs.
+    It narrows by the square root of their number; where nothing was lost, conversations of `each`
+    pairs count.
     """
     difference, high, n = metric.difference, metric.high, metric.n
     if difference is None or metric.p_value is None:
@@ -401,7 +402,7 @@ def _bounds(moved: Floats, swaps: Exchanges, share: float) -> tuple[float, float
 
 
 def _detectable(sums: Floats, turns: int, alpha: float) -> float | None:
-    """From the conversations that have to lose a turn, beside as many that win one."""
+    """Return the share of lost turns that would be found, of conversations that lose or win one."""
     k, won = len(sums), int(np.sum(sums < 0))
     enough = next((lost for lost in range(1, k + 1) if _sign_test(lost, won) <= alpha), None)
     if enough is None:

@@ -68,7 +68,7 @@ def compare(ctx: typer.Context, asked: Asked) -> None:
     """Compare LLMs on the same recordings: speed, cut-ins, right answers, price, long tasks.
 
     Exit: 0 compared, 2 bad input, 3 inconclusive because turngap itself was late too often,
-    or mainly beside one LLM, 4 an agent failed, even in a single turn.
+    or mainly with one LLM, 4 an agent failed, even in a single turn.
     """
     from turngap.compare.play import ComparePlan, parse_price
     from turngap.compare.play import compare as play
@@ -117,7 +117,7 @@ def judge(_: typer.Context, asked: Asked) -> None:
     """Judge the answers of a stored run again, from a transcript of its audio or with an LLM.
 
     The first verdict, which the scenario's `expect` gave on the text that the agent reported, is
-    kept beside the new ones. In a comparison the LLM judges the turns of every backend. Give
+    kept with the new ones. In a comparison the LLM judges the turns of every backend. Give
     --transcribe, --llm or both.
 
     Exit: 0 judged, 2 bad input, 4 the STT or the LLM failed.

@@ -117,7 +117,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 class FromTheFile:
     """The default map of one command: click asks it for what was not given.
 
-    The file is read when it is first asked, so that `--help` works beside a broken one.
+    The file is read when it is first asked, so that `--help` works with a broken one.
     """
 
     def __init__(self, command: str, ctx: Any) -> None:
@@ -202,7 +202,7 @@ def _source(ctx: Any, name: str) -> str:
 
 
 def given_options(ctx: Any) -> dict[str, Any]:
-    """Return the options that were typed, or stand in the environment."""
+    """Return the options that were typed, or are in the environment."""
     typed = ("COMMANDLINE", "ENVIRONMENT")
     return {name: value for name, value in ctx.params.items() if _source(ctx, name) in typed}
 

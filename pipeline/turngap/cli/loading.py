@@ -56,7 +56,7 @@ def load(ctx: typer.Context, asked: Asked) -> None:
 
 
 def _played(plan: "LoadPlan", *, quiet: bool) -> "Loaded":
-    """Say how long it takes, run the load test, and show how it goes on."""
+    """Say how long it takes, run the load test, and show its progress."""
     from turngap.load.keeping import LoadProgress
     from turngap.load.play import load as play
 
@@ -177,7 +177,7 @@ def simulate(_: typer.Context, asked: Asked) -> None:
     Everything but the LLM comes from a measured run. The LLM server is simulated;
     docs/simulate.md says how far you can believe it.
 
-    Exit: 0 done, 1 below --min-hit-rate, 2 bad input, 3 too few turns to tell.
+    Exit: 0 done, 1 below --min-hit-rate, 2 bad input, 3 too few turns to decide.
     """
     from turngap.fleet.files import build_fleet, read_fleet
     from turngap.fleet.run import SimulationPlan, run_simulation, source_of, workload_of

@@ -140,7 +140,7 @@ def _save_command(plan: "ReplayPlan", names: Sequence[str]) -> str:
 
 
 def _play(plan: "ReplayPlan", *, quiet: bool, verbose: bool) -> "tuple[Run, TurngapError | None]":
-    """Play the plan and show how it goes on, printing each turn as it is stored."""
+    """Play the plan and show its progress, printing each turn as it is stored."""
     from rich.console import Console
 
     from turngap.play.rounds import replay
@@ -165,7 +165,7 @@ def _play(plan: "ReplayPlan", *, quiet: bool, verbose: bool) -> "tuple[Run, Turn
             try:
                 if block is not None:
                     (shown.console if both else console).print(block)
-            except (OSError, SystemExit):  # nobody reads on, or a disk is full: the run goes on
+            except (OSError, SystemExit):  # no one reads on, or a disk is full: the run continues
                 console.quiet = True
 
         return asyncio.run(replay(plan, shown.playing(on_turn)))

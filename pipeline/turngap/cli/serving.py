@@ -57,7 +57,7 @@ class Wanted:
     """The server as the flags of both commands describe it.
 
     Attributes:
-        drain_s: how long SIGTERM lets calls go on; None: as long as suits who started this.
+        drain_s: how long SIGTERM lets calls continue; None: as long as suits who started this.
     """
 
     choice: "AgentChoice"

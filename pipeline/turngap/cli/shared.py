@@ -129,7 +129,7 @@ def print_block(block: "Callable[[int], RenderableType]") -> None:
 
 @contextmanager
 def _stdout() -> Iterator[None]:
-    """Write to stdout, or to nobody where its reader has gone.
+    """Write to stdout, or to no one where its reader has gone.
 
     Raises:
         InputError: it leads to a disk that is full or fails.
@@ -187,7 +187,7 @@ def played(
     quiet: bool,
     most_minutes: float | None = None,
 ) -> T:
-    """Say how many turns there are and how long they take, play them, and show how it goes on."""
+    """Say how many turns there are and how long they take, play them, and show the progress."""
     announce(plan, what, quiet=quiet)
     with Display(plan.turns, "turns", plan.minutes, most_minutes=most_minutes) as shown:
         return asyncio.run(player(plan, shown.playing()))

@@ -81,7 +81,7 @@ class ComparePlan(PlayPlan):
 
         Raises:
             InputError: too few or too many, two of one name, an unknown backend or setting, a price
-                for nobody, or somebody's server.
+                for no one, or another's server.
             AgentError: a backend needs what this machine lacks.
         """
         names = [c.name for c in self.contenders]

@@ -329,7 +329,7 @@ def inverse(ratio: LogRatio) -> LogRatio:
 def _agreement(pairs: Pairs[bool]) -> float:
     """Phi, the correlation of being right, with Newcombe's correction for continuity.
 
-    Of as many turns as tell as much: repeating them shows no more agreement than there is.
+    Use the effective number of turns: repeating them shows no more agreement than there is.
     """
     weight = Clusters.of(pairs.takes).effective_n_of(np.array(pairs.one)) / len(pairs)
     both, mine, its, none = (

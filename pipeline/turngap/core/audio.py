@@ -134,7 +134,7 @@ class SpeechDetector:
         self._pieces_at = 0
         self._received = 0
         self._judged = 0
-        self._loud_to = 0  # no sample from here on is loud, while nobody speaks
+        self._loud_to = 0  # no sample from here on is loud, while no one speaks
         self._last_audible: int | None = None  # None: not speaking
 
     @property

@@ -8,7 +8,7 @@ MIN_WORDS = 2
 
 ABBREVIATIONS = frozenset({"dr.", "mr.", "mrs.", "ms.", "st.", "no.", "vs."})
 
-# Words after which nobody pauses: a piece that ends with one sounds torn.
+# Words after which no one pauses: a piece that ends with one sounds torn.
 _LEADING = re.compile(
     "an?|the|this|that|these|those|my|your|our|their|its|his|her|and|or|but|nor|if|as|of|to|in|on|"
     "at|by|for|from|with|into|than|is|are|was|were|be|been|am|will|would|can|could|should|may|do|"

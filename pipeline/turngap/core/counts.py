@@ -1,4 +1,4 @@
-"""Figures that an agent counts, by name, put together from what each of its parts told."""
+"""Figures that an agent counts, by name, put together from the reports of its parts."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ USER_BOT_LATENCY = "user_bot_latency_ms"
 
 
 def claimed_gap(counts: Mapping[str, float]) -> tuple[float | None, str | None]:
-    """Return the gap in ms as the agent claims it, and by what it does; None where it tells none.
+    """Return the gap in ms as the agent claims it, and by what it does; None where it claims none.
 
     `pipecat` is that framework's own measurement, and `marks` are those of the agent.
     """

@@ -14,7 +14,7 @@ from turngap.core.replies import HeardSpeech, Stretch
 # Agents pause up to about 400 ms between their sentences: while an interrupted reply dies away,
 # speech that follows the last of it sooner is still it, and a silence this long parts a reply.
 PAUSE_MS = 500.0
-# Nobody answers what they have heard this little of, unless it was all.
+# No one answers what they have heard this little of, unless it was all.
 EARLY_MS = 300.0
 # What still comes in so short a time after a flush, and lasts so long at most, was on its way.
 LEFTOVER_MS, LEFTOVER_LENGTH_MS = 100.0, 250.0
@@ -180,7 +180,7 @@ def _stretches(heard: HeardSpeech, since_ns: int, upto: float) -> list[Stretch]:
 
 
 def _old(speech: UserSpeech, heard: HeardSpeech, stretches: Sequence[Stretch]) -> list[Stretch]:
-    """Return the audio that was there when the person began, and what goes on from it.
+    """Return the audio that was there when the person began, and what continues from it.
 
     A flush parts it from what follows.
     """

@@ -39,7 +39,7 @@ class Span(Strict):
 class SpeechBounds(Span):
     """First and last audible sample of a recording (`turngap label`).
 
-    `start_error_ms` and `end_error_ms`: how far off the bound may be; None where nobody said.
+    `start_error_ms` and `end_error_ms`: how far off the bound may be; None where no one said.
     """
 
     start_error_ms: Ms | None = None

@@ -72,7 +72,7 @@ class CutIns(Proportion):
     """The turns that the agent was heard in before the person's end, of all turns.
 
     `paused`: how many of the turns hold a labelled pause, which is what draws cut-ins; None where
-    nobody looked for pauses in some turns and the others hold none.
+    no one looked for pauses in some turns and the others hold none.
     """
 
     paused: int | None = None

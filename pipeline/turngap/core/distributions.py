@@ -47,7 +47,7 @@ def beta_quantile(share: float, a: float, b: float) -> float:
 
 
 def beta_binomial_share(most: int, tries: float, a: float, b: float) -> float:
-    """Return the chance of at most so many hits in `tries`, each of a chance drawn from Beta(a, b).
+    """Return the chance of at most `most` hits in `tries`, each of a chance drawn from Beta(a, b).
 
     `tries` need not be a whole number.
     """

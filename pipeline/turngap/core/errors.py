@@ -49,7 +49,7 @@ class InputError(TurngapError):
     """A file, flag or value that cannot be used as given (exit code 2)."""
 
 
-# So begins what is said where nobody answers.
+# So begins what is said where no one answers.
 NOTHING_THERE = "nothing can be reached"
 
 

@@ -69,7 +69,7 @@ class AgentSound:
 
 @dataclass(frozen=True, slots=True)
 class AgentBed:
-    """From `at_ns` on, sound of this level goes on while nobody speaks; None: no longer."""
+    """From `at_ns` on, sound of this level continues while no one speaks; None: no longer."""
 
     at_ns: int
     dbfs: float | None
@@ -77,7 +77,7 @@ class AgentBed:
 
 @dataclass(frozen=True, slots=True)
 class PlayoutFlushed:
-    """The dialect told the caller to drop what it has not played yet (barge-in)."""
+    """The dialect asked the caller to drop what it has not played yet (barge-in)."""
 
     at_ns: int
 

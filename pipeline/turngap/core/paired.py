@@ -176,7 +176,7 @@ def resampled_quantiles(values: Floats, q: float, pairs: Exchanges) -> Floats:
 
 # The same turns, taken by two agents.
 
-# Shifts up to this are real on a quiet machine and matter to nobody.
+# Shifts up to this are real on a quiet machine and matter to no one.
 TOLERANCE_MS = 3.0
 # A turn without a reply is slower than any with one; longer than any caller waits.
 CENSORED_MS = 10_000.0
@@ -241,7 +241,7 @@ class Pair:
 
     @property
     def in_doubt_against(self) -> "Pair":
-        """Return the candidate as read beside the reference at its quickest: what may be a loss."""
+        """Return the candidate as read, against the quickest reference: what may be a loss."""
         return replace(self, reference=self.reference.at_best)
 
 

@@ -117,7 +117,7 @@ def error_of(
     *,
     replied: bool,
 ) -> str | None:
-    """Return why the agent made no reply or only part of one; ignore attempts nobody missed.
+    """Return why the agent made no reply or only part of one; ignore attempts no one missed.
 
     Marks without `sent` do not show which attempt was heard. It is then taken to be the last one,
     unless all that is known of it is a report that came while the person still spoke.
@@ -155,7 +155,7 @@ def yield_of(
 ) -> int | None:
     """Return how long the agent spoke over a person who barged in; None if it did not yield.
 
-    Where the protocol tells the caller to drop audio, a reply that ended without was not cut off.
+    Where the protocol asks the caller to drop audio, a reply that ended without was not cut off.
     """
     if not old or old[-1].end_ns is None:
         return None

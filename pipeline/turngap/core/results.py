@@ -63,7 +63,7 @@ class PacingRecord(Stored):
 class AudioRecord(Stored):
     """The place of a turn in its stereo file (left user, right agent), ms from the file's start.
 
-    `label_error_ms`: how far off the person's end may be, and with it the gap; None: nobody said.
+    `label_error_ms`: how far off the person's end may be, and with it the gap; None: no one said.
     """
 
     file: str
@@ -126,7 +126,7 @@ class JudgedWith(Stored):
     """The recogniser with which a run was judged after it was played.
 
     `closed_domain`: a recogniser that hears nothing but sentences that it was given, whatever is
-    said. `prompt`: what a judge model was told.
+    said. `prompt`: the prompt of a judge model.
     """
 
     backend: str
@@ -156,7 +156,7 @@ class Turn(Document):
     values that were left out, and how often.
     `first_sound_ms` is the gap to the agent's first sound, speech or not; `onset_spread_ms` is how
     far off its first word may be; `bed_dbfs` is the level of what it plays while
-    nobody speaks, where that is audible. `waited_ms`, of an abandoned turn, is the time from the
+    no one speaks, where that is audible. `waited_ms`, of an abandoned turn, is the time from the
     person's end to their next word.
     `first_answer_ms` is the gap to the first word that is no hold phrase, also of an answer that
     came too late to have a gap. `holes` are the reply's silences of over 150 ms in which no audio
@@ -164,13 +164,13 @@ class Turn(Document):
     and `backchannels_heard` its sounds of assent while the person spoke. `greeting_ms`, of a call's
     first turn: how long after the line was open the agent greeted.
     `speech_ms` is the time from the person's first sound to the last, and `pauses` are the labelled
-    silences between them; None: nobody looked for any. `endpoints_ms`: when the agent decided that
+    silences between them; None: no one looked for any. `endpoints_ms`: when the agent decided that
     the turn was over, each time, from the person's first sound on; None: it does not say.
     `agent_turns` holds every turn the agent reported meanwhile, also those never heard; `faults`
     the errors that the agent itself reported. `counts` are figures that the agent counted by name,
-    as tokens spent on answers that nobody heard; `endpoint_why` is what it chose the hold for that
+    as tokens spent on answers that no one heard; `endpoint_why` is what it chose the hold for that
     ended the user's turn. `llm` names the LLM that answered, where a conversation may change it.
-    `calls` are the tools that the agent called, in order; None: it does not tell. `answer` is
+    `calls` are the tools that the agent called, in order; None: not reported. `answer` is
     whether the turn was answered rightly, by the agent's own words; `transcribed` the same by its
     recorded sound, where a recogniser was asked (the run's `transcribed_with`). `left_out` is the
     reason why no figure of a run counts this turn. `judged` is a judge model's verdict.

@@ -71,7 +71,7 @@ class RunRecord(Document):
     """`run.json`. Written at the start, again when the run ends (`finished_utc`).
 
     `starved_ms`: how late the caller may be in a turn before the turn counts as starved.
-    `planned_turns`: 0 where nobody planned them, as in a live conversation. `stand_ins`: what was
+    `planned_turns`: 0 where no one planned them, as in a live conversation. `stand_ins`: what was
     not real, in words: `SIMULATED_LLM`, "closed-domain recogniser", "synthetic voices". `held_out`:
     what is known of the agent's models beside this run. `found`: what its engines chose of what ran
     on its machine, in a line by kind. `voices`: what spoke the turns without a recording, by

@@ -167,7 +167,7 @@ def texts_without_secrets(value: Any, own: Collection[str] = ()) -> Any:
 
 
 def _masked(value: Any, clean: _Clean, name: str | None = None, learn: _Learn = _forget) -> Any:
-    """Clean the texts and names of a JSON value; its names tell secrets unless `name` is None."""
+    """Clean the texts and names of a JSON value; its names mark secrets unless `name` is None."""
     tells = name is not None
     if tells and _is_secret(name, value):
         learn(value)
@@ -212,7 +212,7 @@ _remember_given = partial(_remember, lambda part: "${" not in part and part.lowe
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    """Tell by the name, of which the words may be in snake_case, kebab-case or camelCase."""
+    """Decide by the name, of which the words may be in snake_case, kebab-case or camelCase."""
     words = re.findall(r"[a-z]+", re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower())
     variable = words[-1:] == ["env"] and _VARIABLE.fullmatch(str(value))
     if variable or _NONE.fullmatch(str(value)):

@@ -62,7 +62,7 @@ class VoiceSpeed:
         return bool(self._requests)
 
     def add(self, request: Request) -> None:
-        """Learn from a request; one without audio tells nothing."""
+        """Learn from a request; one without audio teaches nothing."""
         if request.audio_ms <= 0 or request.chars <= 0:
             return
         self._requests.append(request)
@@ -145,7 +145,7 @@ class TextSpeed:
 
 
 def _slowest(came: Collection[tuple[float, int]]) -> float:
-    """Milliseconds a character may take; so many pieces of text tell so well."""
+    """Return the milliseconds that a character may take; more pieces of text make it surer."""
     chars = sum(c for _, c in came)
     known = sum(ms for ms, _ in came) / chars * (1 + _UNSURE / len(came) ** 0.5)
     return known if chars >= _FEW_CHARS else max(known, _UNKNOWN_CHAR_MS)

@@ -49,7 +49,7 @@ STAGES = (*MARKS[1:], UNATTRIBUTED)
 
 @dataclass(frozen=True, slots=True)
 class Slack:
-    """By how much the agent's marks may lie beside the truth on the caller's clock.
+    """By how much the agent's marks may be off on the caller's clock.
 
     `bound_ns` is the bound of the clocks' comparison, and `compared_ns` when they were compared.
     """

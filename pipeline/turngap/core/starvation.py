@@ -1,4 +1,4 @@
-"""A caller that was late itself: how often, beside which of two agents, and by how much.
+"""A caller that was late itself: how often, with which of two agents, and by how much.
 
 A gap may read long by the caller's own lateness (`PacingRecord.error_ms`). So each statement about
 two agents takes the end of that doubt which serves it least (`Reading.at_best`), and lateness that
@@ -34,7 +34,7 @@ def reading_of(turn: Turn) -> Reading:
 
 @dataclass(frozen=True, slots=True)
 class Starvation:
-    """The number of turns in which the caller was starved, and beside whom it was late.
+    """The number of turns in which the caller was starved, and with which agent it was late.
 
     Attributes:
         pairs: pairs in which it was starved, on either side, of `of`.

@@ -77,7 +77,7 @@ class Proportion:
         return NO_INTERVAL if self.low is None else None
 
     def reaches(self, target: float) -> bool | None:
-        """Say whether the share is at least `target`; None where the interval does not tell."""
+        """Say whether the share is at least `target`; None where the interval does not decide."""
         if self.low is None or self.high is None:
             return None
         return True if self.low >= target else False if self.high < target else None

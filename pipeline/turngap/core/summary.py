@@ -145,7 +145,7 @@ def other_verdicts(turns: Sequence[Turn], by: Literal["transcribed", "judged"]) 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Figures of what was heard of an agent beside its gaps.
+    """Figures of what was heard of an agent apart from its gaps.
 
     Attributes:
         first_answer_ms_p50: to the first word that is no hold phrase, over turns with a reply.
@@ -252,7 +252,7 @@ class Summary:
     Attributes:
         hit_rate: turns answered within budget of all turns, whatever became of them; `n` is less
             than `turns` where some have a reason to be left out. Rounds count in its interval as
-            far as they tell more (`core.clusters.Clusters`), as in those of the percentiles.
+            far as they say more (`core.clusters.Clusters`), as in those of the percentiles.
         cut_ins: turns in which the agent spoke before the person had finished, of the same turns. A
             gap is only half of what an agent is worth: this is the other half.
         gap_n: turns behind the gap percentiles: with a reply, or with none when one was due
@@ -267,7 +267,7 @@ class Summary:
             them.
         transcribed, judged: the same by the sound of the agent, and by a judge model; None where
             neither was asked.
-        llm: how fast the LLM was; None where the agent told nothing of it.
+        llm: how fast the LLM was; None where the agent reported nothing of it.
         heard: what else was heard of the agent.
         calls, lost_calls: how many were played, and of how many the line was lost.
         starved: turns in which the caller was later than its run accepts.

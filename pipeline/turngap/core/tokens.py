@@ -36,7 +36,7 @@ OTHERS = "llm_others"
 
 @dataclass(frozen=True, slots=True)
 class TokenFigures:
-    """Over the turns of which the agent told each: medians, and the slow end of the first token.
+    """Over the turns for which each is known: medians, and the slow end of the first token.
 
     An LLM's first turn since the agent began is in none of them but its own two.
 
@@ -46,7 +46,7 @@ class TokenFigures:
         per_s: tokens a second after the first, by what the LLM says that it used; None with the
             reason `NO_RATE`.
         in_window: tokens within `LLM_WINDOW_MS` of the request.
-        server_ms: of each of `SERVER` that the LLM's server told.
+        server_ms: of each of `SERVER` that the LLM's server reported.
         cold_n: first turns.
         cold_ttft_ms: median of their times to the first token.
     """

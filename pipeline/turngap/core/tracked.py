@@ -16,7 +16,7 @@ class TrackedTurn:
         marks: the marks the stages were cut from, caller's and agent's, on the caller's clock.
         agent_turns: everything the agent reported in this turn, also for replies never heard.
         why_no_gap: the reason when `gap_ns` is None.
-        why_no_marks: why the reply's stages hold none of the agent's marks, where it tells of any.
+        why_no_marks: why the reply's stages hold none of the agent's marks, where it reports any.
         error: what the agent said that kept it from making the reply, or the whole of it; or what
             kept the caller from measuring the turn.
         first_answer_ns: from the user's end to the first word that is no hold phrase, also where
@@ -28,14 +28,14 @@ class TrackedTurn:
         claimed_by: the earlier turn whose answer it may be, then.
         guesses: what was decided by the shape of the sound alone.
         yield_ns: barge-in only: from the user's onset to the agent's silence at the caller's ear;
-            None where its reply ended by itself, or was still going on when the turn ended.
+            None where its reply ended by itself, or was still continuing when the turn ended.
         endpoints_ns: when the agent decided that this turn was over, too early or not, in order;
             None where it does not say.
         lead_ns: the part of the gap in which the agent played inaudible audio up to its onset.
         first_sound_ns: the first sound of the agent after the person's end, speech or not; from the
             person's start on if it cut in.
         onset_spread_ns: how far off the onset may be.
-        bed_dbfs: the level of what the agent plays while nobody speaks, where that is audible.
+        bed_dbfs: the level of what the agent plays while no one speaks, where that is audible.
         waited_ns: from the user's end to the user's next word, of an abandoned turn.
     """
 

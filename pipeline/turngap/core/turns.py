@@ -60,8 +60,8 @@ class TurnTracker:
     is heard in the turn after it.
 
     Attributes:
-        slack: by how much the agent's marks may lie beside the truth.
-        tells_flushes: the protocol tells the caller to drop what it has not played.
+        slack: by how much the agent's marks may be off.
+        tells_flushes: the protocol asks the caller to drop what it has not played.
     """
 
     def __init__(self, slack: Slack = Slack(), *, tells_flushes: bool = True) -> None:  # noqa: B008, it is frozen
@@ -231,7 +231,7 @@ class TurnTracker:
         reply = None if late or not credits.reply else credits.reply[0]
         answer = credits.answer(speech)
         hidden = None
-        if reply and (reply.spread_ns or 0) >= ms_to_ns(UNPLACED_MS):  # nobody can tell where
+        if reply and (reply.spread_ns or 0) >= ms_to_ns(UNPLACED_MS):  # no one can tell where
             hidden, answer = reply, None if answer is reply else answer
             reply = None
         answer_ns = answer.start_ns - speech.end_ns if answer else None
@@ -374,7 +374,7 @@ class TurnTracker:
         return [s for s in self._sounds if since_ns <= s.at_ns < upto]
 
     def _bed(self, at_ns: float) -> float | None:
-        """Return the level of the sound that went on at that time, where it was audible."""
+        """Return the level of the sound that continued at that time, where it was audible."""
         before = [bed for bed in self._beds if bed.at_ns <= at_ns]
         return before[-1].dbfs if before else None
 
@@ -450,7 +450,7 @@ class TurnTracker:
 
         If the agent replied and sends marks, the marks decide, because they show which attempt
         failed. If it sends none, a fault that it reported while the person still spoke belongs to
-        an attempt that nobody missed.
+        an attempt that no one missed.
         """
         if replied and agent_turns:
             return None
@@ -461,7 +461,7 @@ class TurnTracker:
         return next(within, None)
 
     def _endpoints(self, speech: UserSpeech, *, replied: bool) -> tuple[int, ...] | None:
-        """Return the agent's decisions that this turn was over: by its marks, or as it told them.
+        """Return the agent's decisions that this turn was over, by its marks or its protocol.
 
         An agent that replied has decided, so that without a decision nothing is known.
         """
@@ -470,7 +470,7 @@ class TurnTracker:
         return within if within or (decided and not replied) else None
 
     def _decided(self) -> list[int]:
-        """Return when the agent took turns to be over: by its marks, or as it told them."""
+        """Return when the agent took turns to be over, by its marks or its protocol."""
         ends = (a.marks["endpoint"] for a in self._agent_turns.values() if "endpoint" in a.marks)
         return sorted(ends) or self._endpoints_told
 

@@ -1,7 +1,7 @@
 """Read another program's output into values that cannot do harm.
 
 Numbers are finite and fit into 64 bits, texts are printable and of bounded length, JSON is of
-bounded depth and size. Use these where bytes from a peer become values. Whoever shows a text makes
+bounded depth and size. Use these where bytes from a peer become values. What shows a text makes
 it `printable` once more, since a stored document may come from anywhere.
 """
 

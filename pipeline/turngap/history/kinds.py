@@ -58,7 +58,7 @@ class Entry:
         valid: whether its figures can be used; `why` has the reasons why not, the failure first.
         verdict: in a word or two: `pass`, `regressed`, `8 sessions`; empty where there is none.
         machine: the machine's fingerprint.
-        played: tells what was played: the same digest means the same scenarios and recordings.
+        played: digest of what was played: the same one means the same scenarios and recordings.
         starved_ms: how late the caller might be before a turn counted as starved.
         n: turns that count.
         gap_ms: `p50` and `p95`.
@@ -365,7 +365,7 @@ def _entry(
 
 
 def _played_beside(document: Path, names: Iterable[str]) -> str:
-    """Return the digest of what the runs beside a document played; empty if none can be read."""
+    """Return the digest of what the runs next to a document played; empty if none can be read."""
     for name in names:
         try:
             return _played_digest(read_record(beside(document, name)).scenario_hashes)

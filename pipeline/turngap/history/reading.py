@@ -77,7 +77,7 @@ def chosen(
     `since` is a day, an instant, or how long ago: `7d`.
 
     Raises:
-        InputError: `since` is none of these.
+        InputError: `since` is not one of these.
     """
     start = None if since is None else _instant(since, now or datetime.now(UTC))
     kept = [
@@ -110,7 +110,7 @@ def began(entry: Entry) -> datetime:
 
 
 def _within(root: Path, *, needed: bool) -> list[Path]:
-    """Return what lies in a folder, or the folder if it is a stored one itself."""
+    """Return the contents of a folder, or the folder if it is a stored one itself."""
     try:
         if not stat.S_ISDIR(root.stat().st_mode):
             raise NotADirectoryError(None, "it is no folder")

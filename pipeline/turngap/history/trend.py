@@ -67,7 +67,7 @@ class RunLevel:
 
 
 def run_levels(runs: Sequence[Mapping[Key, float]]) -> list[RunLevel]:
-    """Return the level of each run, given its turns' gaps in ms by what tells the turns apart.
+    """Return the level of each run, given its turns' gaps in ms by the key of each turn.
 
     Only turns that were taken in at least half of the runs count.
     """
@@ -203,7 +203,7 @@ def _near(part: Floats) -> Floats:
 
 
 def _scores(series: Floats) -> Floats:
-    """Return how much the means beside the best place of each row differ, in standard errors."""
+    """Return how much the means around the best place of each row differ, in standard errors."""
     n = series.shape[-1]
     at = np.arange(LEAST_BESIDE, n - LEAST_BESIDE + 1)
     over = np.cumsum(series - series.mean(axis=-1, keepdims=True), axis=-1)[..., at - 1]

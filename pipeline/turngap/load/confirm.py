@@ -42,7 +42,7 @@ class Evidence:
     Attributes:
         turns: those that count, missed ones included.
         hits: those on time.
-        effective_n: how many independent turns tell as much; at most `turns`.
+        effective_n: how many independent turns would say as much; at most `turns`.
         seconds: of the measured windows.
         caller_late_ms: p99 of how late the caller was; None where nothing was sent.
     """
@@ -60,7 +60,7 @@ class Evidence:
 
     @property
     def tells(self) -> float:
-        """Return the effective n; without a miss no more than one turn in `STALL_S` would tell."""
+        """Return the effective n; without a miss no more than one turn in `STALL_S` counts."""
         if self.hits < self.turns:
             return self.effective_n
         return min(self.effective_n, self.seconds / STALL_S)

@@ -74,7 +74,7 @@ def verdict(record: LoadRecord) -> Cell:
         return Cell("✗ NOT MEASURED", "bad")
     if record.finished_utc is None:
         return Cell("? BROKEN OFF", "unsure")
-    # A search goes on below a step that was to explore and is void.
+    # A search continues below a step that was to explore and is void.
     if record.steps[-1].void or any(step.void and step.confirms for step in record.steps):
         return Cell("≠ VOID", "odd")
     if record.mode == "search":

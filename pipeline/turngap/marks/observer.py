@@ -259,7 +259,7 @@ class MarksObserver(BaseObserver):
         self._recorder.count(name, n)
 
     def late(self, kind: Kind, why: str) -> None:
-        """Note that an engine is late with the answer, and why; empty: it goes on."""
+        """Note that an engine is late with the answer, and why; empty: it continues."""
         self._recorder.late(kind, why)
 
     def silent(self, kind: Kind, why: str) -> None:

@@ -187,7 +187,7 @@ class MarksRecorder:
             self._report(turn)
 
     def late(self, kind: Kind, why: str) -> None:
-        """Note that an engine is late with the answer; with an empty `why`, that it goes on.
+        """Note that an engine is late with the answer; with an empty `why`, that it continues.
 
         A recogniser's lateness is reported at once, as there is no request yet, and not taken back:
         if there is a reply after it, its turn says that it was made.

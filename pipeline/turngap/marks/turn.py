@@ -155,7 +155,7 @@ class AgentTurn:
         why: why turn-taking held for as long as it did, if it says.
         error: why the reply failed, or stopped in the middle.
         late: why it is late as long as an engine is silent, by the engine's kind; empty where it
-            went on after all.
+            continued after all.
         no_reply: why there is nothing to hear, though no engine has failed.
         calls: the turn's tool calls, by call id, in order.
         silent_ns: when the person fell silent, as far as turn-taking knows; None for typed turns.

@@ -51,7 +51,7 @@ class PlayPlan:
         label: what the user calls what is played.
         out: the folder in which runs are stored, `./runs` by default.
         settings: what the user asked for, stored with each run.
-        telemetry: where conversations are told; whoever made it closes it.
+        telemetry: where conversations are reported; its maker closes it.
     """
 
     scenarios: Sequence[LoadedScenario]
@@ -133,7 +133,7 @@ class ReplayPlan(PlayPlan):
     """A plan with one agent.
 
     Attributes:
-        phase: shifts every turn by so many samples on its 32 ms grid.
+        phase: shifts every turn by this number of samples on its 32 ms grid.
         continues: a stored run of which only what is missing is played.
     """
 
@@ -227,7 +227,7 @@ def played_as(asked: Asked) -> dict[str, Any]:
 
 
 def calibration_s(turns: int) -> float:
-    """About how long so many known gaps take, with the start of the agent that makes them."""
+    """Estimate how long the known gaps take, with the start of the agent that makes them."""
     return turns and START_S + turns * CALIBRATION_TURN_S
 
 
@@ -266,7 +266,7 @@ def _wait_ms(reply: str | None, when: When) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Is told how the work goes on.
+    """Receiver of the progress of the work.
 
     Attributes:
         on_folder: where it will be stored, before anything is played.

@@ -43,7 +43,7 @@ def continued(
 ) -> ReplayPlan:
     """Plan to play what a run lacks, under its own settings.
 
-    A stored document is data, and may be somebody else's. Of what it names are taken the plan of
+    A stored document is data, and may be another person's. Of what it names are taken the plan of
     turns, numbers, an installed stack and a plain URL; all else (`to_type`) has to be given again,
     as one gives it to `turngap replay`.
 
@@ -96,7 +96,7 @@ def continued(
         agent or asked.agent,
         [known.get(key, text) for key, text in stored.items()],
         start=start,
-        # Where the dialect was found out, the run goes on in it.
+        # Where the dialect was found out, the run continues in it.
         dialect=dialect or _dialect(run),
         headers=tuple(headers) or asked.headers,
     )

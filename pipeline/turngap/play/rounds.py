@@ -91,7 +91,7 @@ async def identified(
     """Find out the dialect of an agent at a URL, and that it is there, before anything is played.
 
     An agent whose dialect is named sees no call: a phone bot would start its pipeline for it. With
-    telemetry, it is told to trace none of the calls that it sees.
+    telemetry, it has to trace none of the calls that it sees.
 
     Raises:
         AgentError: it is not there, or speaks nothing that is known.

@@ -59,7 +59,7 @@ QUICK_GREETING = "what was heard first came much sooner than other replies, and 
 CLAIMED = "speech in a later turn may be its answer"
 QUICK = 0.5  # of the median gap
 # Above this share of lost calls, of so many at least, or after so many in a row, a run is not worth
-# going on with.
+# continuing with.
 MOST_LOST, FEWEST_CALLS = 0.5, 4
 MOST_AMBIGUOUS = 0.5  # of the turns of a valid run
 # Above this share of starved turns even p95 rests on turns that the caller itself delayed.
@@ -312,7 +312,7 @@ class RunInProgress:
             )
 
     def _note_measured(self) -> None:
-        """Store what a run that is killed could not tell any more."""
+        """Store what a killed run could not store any more."""
         known = {"clock_offset": self._offset, "calibration": self.calibration}
         self._note_opening(noted(self._opening, known))
 
@@ -397,7 +397,7 @@ class RunInProgress:
         self._on_turn(record)
 
     def finish(self, failure: str | None = None) -> Run:
-        """Judge the run, and close it. `unwritten` tells whether the disk refused its last word."""
+        """Judge the run, and close it. `unwritten` says whether the disk refused its last word."""
         played, planned = len(self.turns), self._opening.planned_turns
         reasons = why_invalid(summarise(self.turns), self._plan.starved_ms)
         if failure is not None:
@@ -501,7 +501,7 @@ def _key(scenario: str, turn: int, repeat: int, phase: int) -> TurnKey:
 
 
 async def _in_a_thread(work: Callable[..., None], *arguments: Any) -> None:
-    """Do file and console work in a thread, while the line goes on; whole even if cancelled."""
+    """Do file and console work in a thread, while the line continues; whole even if cancelled."""
     task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
     try:
         await asyncio.shield(task)

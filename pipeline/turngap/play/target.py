@@ -362,7 +362,7 @@ def resolve(choice: AgentChoice, library: Path) -> Target:
     """Check the choice before anything is started or played.
 
     Raises:
-        InputError: unknown agent, backend or setting, or an override of somebody's server.
+        InputError: unknown agent, backend or setting, or an override of another's server.
         AgentError: an engine needs what this machine lacks, or weights that cannot be fetched.
     """
     if choice.start is not None:
@@ -396,7 +396,7 @@ def resolve(choice: AgentChoice, library: Path) -> Target:
                     "--agent ws://HOST:PORT/PATH"
                 )
             raise
-        # Here and not where they are loaded: that is a process of its own, which nobody watches.
+        # Here and not where they are loaded: that is a process of its own, which no one watches.
         bring(each for spec, settings in engines for each in spec.downloads(settings))
         return Target(choice, library, stack)
     choice.endpoint.check()

@@ -2,7 +2,7 @@
 
 Everything is as in a replay, pacing and turn-taking included, but no time passes while anything
 computes. So a gap from here is a lower bound: it lacks what the event loop, the pipeline, Silero,
-the engines in the process and the socket take. The one computation long enough to be told apart is
+the engines in the process and the socket take. The one computation long enough to be noticed is
 smart turn's, which is given `SMART_TURN_MS`. Against a replay of the same turns on a quiet machine
 of two cores, with engines of known speed, the median lacks 6 ms with `embedded`, 33 ms with
 pipecat's defaults without smart turn, and 54 ms with it (n=24 each).

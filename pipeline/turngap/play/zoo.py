@@ -126,7 +126,7 @@ def _read(agent: Agent, dialect: str) -> Reading:
     with TemporaryDirectory(prefix="turngap-zoo-") as folder:
         run = begin(agent, dialect, Path(folder))
         for number in range(1, agent.calls + 1):
-            with suppress(AgentError):  # a lost call is in the run, which goes on
+            with suppress(AgentError):  # a lost call is in the run, which continues
                 in_virtual_time(call(run, number))
         return reading(agent, dialect, run.finish())
 

@@ -1,4 +1,4 @@
-"""pytest plugin: a latency test is a few lines in anybody's repository.
+"""pytest plugin: a latency test is a few lines in any repository.
 
     @pytest.mark.turngap(budget_ms=800)
     def test_fast_enough(turngap):

@@ -287,7 +287,7 @@ class Watched:
     Args:
         write: shows a line; see `writer_of`.
         command, asked: the call, `replay` or `check`, and its keywords.
-        clock: tells how long it has taken.
+        clock: measures how long it has taken.
     """
 
     def __init__(
@@ -327,7 +327,7 @@ class Watched:
 def writer_of(config: pytest.Config) -> Callable[[str], None]:
     """Return what shows a line on pytest's terminal, past its capture.
 
-    It shows nothing in a log that nobody watches: without a terminal, `-v` or `-s`; nor under
+    It shows nothing in a log that no one watches: without a terminal, `-v` or `-s`; nor under
     xdist, whose processes have no terminal.
     """
     reporter = config.pluginmanager.get_plugin("terminalreporter")

@@ -36,7 +36,7 @@ class MeasuredRun(Run):
 
     Every assertion counts turns without a reply as slower than any other. `sure=True` asks for
     more than what was observed in these turns: the 95 % bound of the figure has to keep the limit,
-    and where it does not the test is inconclusive. What cannot be told at all (p95 of 3 turns)
+    and where it does not the test is inconclusive. What cannot be decided at all (p95 of 3 turns)
     is inconclusive either way.
 
     An assertion that makes no sense (no such stage, no limit) raises an `InputError`.

@@ -1,7 +1,7 @@
 """The chart kit: where things lie in a page's drawings. The style sheet says what they look like.
 
 Horizontal places are per cent of the drawing's width and vertical ones pixels, so that a drawing
-follows the page's width while its text keeps its size. Labels stand in the margins: those of the
+follows the page's width while its text keeps its size. Labels are in the margins: those of the
 y axis to the left, those of upright rules above, so that none lies over a bar.
 """
 
@@ -92,7 +92,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A few letters beside a dot: `dx` pixels from its centre."""
+    """A few letters next to a dot: `dx` pixels from its centre."""
 
     x: float
     y: float
@@ -112,7 +112,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One drawing. `spoken` tells it to a screen reader; `note` explains it below."""
+    """One drawing. `spoken` is for a screen reader; `note` explains it below."""
 
     spoken: str
     height: float

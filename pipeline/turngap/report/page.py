@@ -1,4 +1,4 @@
-"""Writes a report as one HTML page that needs nothing but itself and the recordings beside it."""
+"""Writes a report as one HTML page that needs only itself and the recordings in its folder."""
 
 import base64
 import hashlib

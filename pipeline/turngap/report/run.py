@@ -350,7 +350,7 @@ def wait_ms(turn: Turn) -> float:
 
 
 def take(run: Run, turn: Turn, base: Path, domain: charts.Domain, name: str = "") -> Take:
-    """Build a turn for a page in the folder `base`; `name` tells takes of two runs apart."""
+    """Build a turn for a page in the folder `base`; `name` distinguishes takes of two runs."""
     audio = page.audio_link(run, turn, base)
     missing = turn.audio is not None and audio is None
     whose = f" with {name}" if name else ""

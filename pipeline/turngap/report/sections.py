@@ -35,7 +35,7 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """An estimate with its interval beside zero and a limit, each in per cent of the width."""
+    """An estimate with its interval, zero and a limit, each in per cent of the width."""
 
     zero: float
     limit: float
@@ -58,7 +58,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A table's column. `spare` columns are the first to go on a narrow terminal."""
+    """A table's column. `spare` columns are left out first on a narrow terminal."""
 
     name: str
     left: bool = False
@@ -223,7 +223,7 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Small drawings beside one another; `note` explains them all."""
+    """Small drawings side by side; `note` explains them all."""
 
     strips: Sequence[Strip]
     note: str

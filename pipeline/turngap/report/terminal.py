@@ -1,4 +1,4 @@
-"""Writes a report on a terminal: names in the gutter, wrapped words beside them, tables."""
+"""Writes a report on a terminal: names in the gutter, wrapped words next to them, tables."""
 
 import io
 import re
@@ -126,7 +126,7 @@ def cropped(content: str, room: int) -> str:
 
 def _title(subject: str, width: int) -> list[Text]:
     """Draw the subject followed by a rule, broken between its parts if it is too long."""
-    room, found = width - 5, list[str]()  # "━━ " before it, " ·" after what goes on
+    room, found = width - 5, list[str]()  # "━━ " before it, " ·" after what continues
     for part in printable(subject).split(" · "):
         if found and cell_len(f"{found[-1]} · {part}") <= room:
             found[-1] += f" · {part}"

@@ -129,7 +129,7 @@ def notes_of(turn: Turn) -> list[str]:
 
 
 def _heard_words(turn: Turn) -> list[str]:
-    """Say what was heard beside the reply, and what was odd about it."""
+    """Say what was heard besides the reply, and its oddities."""
     said: list[str] = []
     if turn.greeting_ms is not None:
         said.append(f"the agent greeted {ms(turn.greeting_ms)} ms after the line was open")

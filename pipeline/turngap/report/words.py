@@ -353,7 +353,7 @@ def starved_words(summary: Summary) -> str:
 
 
 def heard_words(summary: Summary) -> str:
-    """Say what was heard of the agent beside its gaps; empty if that was nothing."""
+    """Say what was heard of the agent apart from its gaps; empty if that was nothing."""
     heard, said = summary.heard, list[str]()
     if heard.hold_phrases and heard.first_answer_ms_p50 is not None:
         said.append(
@@ -385,7 +385,7 @@ def onset_words(summary: Summary) -> str:
 
 
 def ambiguous_words(summary: Summary) -> str:
-    """Say of how many turns the reply may be another's; empty of none."""
+    """Count the turns whose reply may be another's; empty if there is none."""
     n = summary.heard.ambiguous_turns
     return f"{n} of {turns_words(summary.turns)} may have another turn's reply" if n else ""
 

@@ -36,7 +36,7 @@ class Labelled:
     Attributes:
         audio: the recording, as named in the scenario.
         before: the bounds in the file before, if any.
-        pauses_before: the pauses in the file before; None where nobody had looked.
+        pauses_before: the pauses in the file before; None where no one had looked.
         found: what the file says now, and what to check.
     """
 

@@ -241,7 +241,7 @@ def chosen(
 TOPICS_AT_ONCE = 3
 # A text is near a sentence if rapidfuzz's normalised indel similarity of their words is at least
 # this. It is above the nearest of the 100 sentences of services/training/unknown/fit.txt, which
-# nobody says in the library (0.64). Of the 50 in judge.txt there, one is above it. The library's
+# no one says in the library (0.64). Of the 50 in judge.txt there, one is above it. The library's
 # own with one word in five replaced at random stay above it: the lowest 1 % of 2,300 have 0.70.
 NEAR = 0.65
 

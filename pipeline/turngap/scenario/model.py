@@ -34,7 +34,7 @@ class Recorded(Strict):
     # Empty: there is none. No file system takes longer names.
     audio: Annotated[str, Field(max_length=255)] = ""
     speech: SpeechBounds | None = None
-    # None: nobody looked for pauses; (): there are none.
+    # None: no one looked for pauses; (): there are none.
     pauses: tuple[Pause, ...] | None = None
 
     @field_validator("audio")
@@ -194,9 +194,9 @@ def text_of(path: Path) -> str:
 # that is made from the library. Parsing the 23 that ship takes 0.15 s each time.
 @lru_cache(maxsize=64)
 def parse_with_places(path: Path, text: str) -> tuple[Scenario, CommentedMap]:
-    """`parse_scenario`, with the tree that tells `line_of` each key's place.
+    """`parse_scenario`, with the tree in which `line_of` finds each key's place.
 
-    All who ask for the same text share both, so nobody may change them.
+    All who ask for the same text share both, so no one may change them.
     """
     tree = load_yaml(text, path, "scenario")
     if not isinstance(tree, CommentedMap):
@@ -316,7 +316,7 @@ def shipped_library() -> Path:
 def _shipped() -> tuple[Path, Path]:
     """List where the shipped library may be.
 
-    An editable install has no packaged copy; its sources lie beside the package's parent.
+    An editable install has no packaged copy; its sources are next to the package's parent.
     """
     packaged = Path(str(resources.files("turngap"))) / "_scenarios"
     return packaged, Path(__file__).parents[3] / "scenarios"
@@ -352,7 +352,7 @@ def require_inside(library: Path, paths: Iterable[Path]) -> None:
 
     Raises:
         InputError: a recogniser made from other sentences would hear something else, and say so to
-            nobody.
+            no one.
     """
     for path in paths:
         if path.resolve().parent != library.resolve():

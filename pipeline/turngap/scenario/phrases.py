@@ -143,7 +143,7 @@ class _Token:
         word: in lower case, decomposed; a number as -20, 4.50 or 7:30.
         mark: what stands between it and the token before; "" if nothing does, not even a space.
         clause: number of its clause; `sentence`: of its sentence.
-        joins: whether it goes on with the number before: the 30 of "seven thirty".
+        joins: whether it continues with the number before: the 30 of "seven thirty".
     """
 
     word: str
@@ -171,7 +171,7 @@ def tokens(text: str) -> list[str]:
 
 
 def says(text: str, phrase: str) -> bool:
-    """Return whether the words of `phrase` stand in `text`, one after the other.
+    """Return whether the words of `phrase` are in `text`, one after the other.
 
     Numbers that follow one another are one number: "four seven one" says "471", "seven thirty" says
     "7:30", and neither says "7". A phrase without a word is in no text.
@@ -182,7 +182,7 @@ def says(text: str, phrase: str) -> bool:
 def mentions(text: str, phrases: Iterable[str], *, no: bool = True) -> Mapping[str, str | None]:
     """Return for each phrase "" if `text` says it, None if it does not, and why if it may not.
 
-    It may not where "not", "little chance" or the like stands in the same clause, other than those
+    It may not where "not", "little chance" or the like is in the same clause, other than those
     of the phrases, and with `no` also behind a "No, …".
     """
     found = {phrase: list(_places(text, phrase)) for phrase in phrases}

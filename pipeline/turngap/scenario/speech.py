@@ -1,7 +1,7 @@
 """Finds where a person's speech begins, pauses and ends in a recording, and says how surely.
 
 Silero finds the speech, whatever its level; the sound near its bounds places them. Every constant
-has a reason beside it and none was fitted; `benchmarks/labels.py` prints what the rule is worth.
+has a reason next to it and none was fitted; `benchmarks/labels.py` prints what the rule is worth.
 """
 
 import math
@@ -287,7 +287,7 @@ class _Sound:
         return np.maximum(self._loud - fade_db, self._noise + ABOVE_NOISE_DB)[:, None]
 
     def _drop_murmurs(self) -> None:
-        """Drop what nobody near says before and after the turn."""
+        """Drop what no one near says before and after the turn."""
         self._measure()
         while len(self.stretches) > 1:
             if not self._is_as_loud(self.stretches[0]):
@@ -397,7 +397,7 @@ def speech_bounds(pcm: Pcm, rate: int, dbfs: float) -> SpeechBounds | None:
     """Return the first and last sample that is audible at `dbfs`, or None if there is none.
 
     Exact for synthetic speech on a clean line, and for nothing else: in any other recording
-    `turngap.scenario.speech.find_speech` tells speech from noise. Rounded to 0.1 ms.
+    `turngap.scenario.speech.find_speech` separates speech from noise. Rounded to 0.1 ms.
     """
     onset, end = audible_onset(pcm, rate, dbfs), audible_end(pcm, rate, dbfs)
     if onset is None or end is None or end <= onset:

@@ -117,7 +117,7 @@ class GapRecord(Stored):
 
 
 class SideRecord(Stored):
-    """One side of the comparison: its agent, and its run's folder beside `check.json`.
+    """One side of the comparison: its agent, and its run's folder next to `check.json`.
 
     `valid`: whether the figures of its run hold by themselves. `cut_ins`: of its turns, those that
     the agent cut into. `starved`: in how many of them the caller was starved. `caller_error_ms`: by
@@ -194,7 +194,7 @@ class CheckRecord(Document):
 
 
 class BaselineTurn(Stored):
-    """One turn of a baseline, told from the others by scenario, turn, phase and repeat.
+    """One turn of a baseline, identified by scenario, turn, phase and repeat.
 
     `budget_ms` is the budget behind `outcome`. `caller_error_ms`: by how much the gap may read long
     because the caller was starved; 0 where it was not.

@@ -21,7 +21,7 @@ INCONCLUSIVE = "inconclusive"
 
 
 class PriceRecord(Stored):
-    """US dollars a turn in the mean, and a right answer; None with the reason in `why_none`."""
+    """US dollars a turn on average, and a right answer; None with the reason in `why_none`."""
 
     usd_per_turn: float | None
     usd_per_right: float | None
@@ -34,8 +34,8 @@ class BackendRecord(Stored):
     `cut_ins` are the turns that the agent cut into, of all turns; None in a comparison that did not
     store them.
     `llm` is the backend's name, `name` what it was called in this comparison, `simulated` whether a
-    script answered in place of a model; `held_out` as in a run; `run` its run's folder beside this
-    file. `gap_n` turns are behind the gap. Of the `llm_n` turns whose agent told how fast its LLM
+    script answered in place of a model; `held_out` as in a run; `run` its run's folder next to this
+    file. `gap_n` turns are behind the gap. Of the `llm_n` turns whose agent said how fast its LLM
     was: `ttft_ms`, to the first token, `tokens_per_s` after it, and `window_tokens` within the
     LLM's window, each the median. `turn_ms`: mean time from the person's
     first word to the agent's last. In `failed` turns the agent could not make its reply, or not the
@@ -73,10 +73,10 @@ class BackendRecord(Stored):
 
 
 class ChainRecord(Stored):
-    """A task of so many turns, all of which have to be right; what went wrong shows at its end.
+    """A task of several turns that all have to be right; a failure shows at its end.
 
     `success`: the probability of getting through at once, `success_low` to `success_high` by the
-    interval of the right answers; `ms` and `usd`: what it takes in the mean until a whole task went
+    interval of the right answers; `ms` and `usd`: what it takes on average until a whole task went
     well, begun anew each time; None where that is endless or not known.
     """
 
@@ -98,7 +98,7 @@ class PairRecord(Stored):
     `right_recorded`, `gap_recorded`: how many recorded turns these are takes of.
 
     Each interval holds whatever the caller's own lateness did to these turns. `caller` is how late
-    it was beside `one` (the candidate) and beside `other` (the reference); None in a comparison
+    it was with `one` (the candidate) and with `other` (the reference); None in a comparison
     that did not store it. `inconclusive`: why the two are not compared, or which difference that
     lateness alone may have made; None where it made none.
     """
@@ -189,7 +189,7 @@ class ComparisonRecord(Document):
 class PointRecord(Stored):
     """The agent with one value of what is varied, or as it is, over all turns.
 
-    `run` is its run's folder beside this file. `gap_ms` and `gap_p95_ms` are over `gap_n` turns:
+    `run` is its run's folder next to this file. `gap_ms` and `gap_p95_ms` are over `gap_n` turns:
     those in which the agent cut in have no gap. `endpoint_ms`: the median of the agent's own
     decision after the person's end. `heard`: turns with a cut-in at the caller's ear; `decided`:
     those with a false endpoint, None with the reason in `why_not_decided`. `pauses`: what the

@@ -48,7 +48,7 @@ def read_document(
 ) -> Record:
     """Read a stored document; `hint` says how to get one that can be read.
 
-    With `links`, it may be a link: not so in a folder that somebody else may have made.
+    With `links`, it may be a link: not so in a folder that another user may have made.
 
     Raises:
         InputError: it cannot be read, is damaged (with the field), or has another schema version.

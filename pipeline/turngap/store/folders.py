@@ -54,7 +54,7 @@ def started_at(record: RunRecord) -> datetime:
     """Return when the run started.
 
     Raises:
-        InputError: it does not tell.
+        InputError: it does not say.
     """
     try:
         return instant(record.started_utc)
@@ -80,10 +80,10 @@ def read_record(path: Path) -> RunRecord:
 
 
 def beside(document: Path, name: str) -> Path:
-    """Return the folder of a run that a stored document names beside itself.
+    """Return the folder of a run that a stored document names next to itself.
 
     Raises:
-        InputError: it leads elsewhere, as a path or as a link: the document may be anybody's.
+        InputError: it leads elsewhere, as a path or as a link: the document may come from anywhere.
     """
     if Path(name).name != name or name in ("", ".", ".."):
         what = f"{document}: {printable(name, 100)!r} is not a folder next to it"

@@ -86,8 +86,8 @@ class StepFigures:
         calls: those with a turn that counts.
         turns: counted turns, of which every one is in the denominator.
         hit_rate: its interval takes the turns of one session as linked.
-        effective_n: how many independent turns tell as much.
-        holds: whether at least the target share is on time; None: these turns do not tell.
+        effective_n: how many independent turns would say as much.
+        holds: whether at least the target share is on time; None: undecided.
         gap_ms: percentiles of the latency from the intended instant; missed turns count as slower.
         yield_ms: of turns that were interrupted.
         holes: share of the replies with a hole in their audio of 20 ms or more.
@@ -228,7 +228,7 @@ class LoadFigures:
         turns: all turns of the measured time, `unanswered` ones among them.
         hit_rate: turns answered within budget of all turns; its interval holds for turns that are
             not independent.
-        holds: whether at least the target share of turns is in time; None: these turns do not tell.
+        holds: whether at least the target share of turns is in time; None: undecided.
         gap_ms: percentiles of the turn gap; turns without an answer count as slower than any.
         llm_ms: the same of the LLM's share.
         busy: share of the time in which a replica works, on average.

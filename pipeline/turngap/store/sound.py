@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from soundfile import SoundFile
 
 FORMATS = ("WAV", "WAVEX", "RF64", "FLAC")
-# A telephone's rate, below which nobody speaks, and the highest at which anybody records.
+# A telephone's rate, below which no one speaks, and the highest at which anybody records.
 MIN_RATE, MAX_RATE = 8_000, 192_000
 # Ten minutes: no turn of a conversation is longer. At 48 kHz it is 58 MB.
 MAX_MS = 600_000.0

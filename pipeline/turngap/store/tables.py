@@ -204,7 +204,7 @@ def arrow_schema(columns: Sequence[Column[Any]]) -> "pa.Schema":
 
 
 def write_file(file: Path, content: bytes, what: str) -> Path:
-    """Write to where the user says, which may be no file: not by way of one beside it.
+    """Write to where the user says, which may be no file: not by way of one next to it.
 
     Raises:
         InputError: it cannot be written; the error is of the kind `{what}.unwritable`.

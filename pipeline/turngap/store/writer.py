@@ -135,7 +135,7 @@ class RunWriter:
         turn comes, as that has its number.
 
         Raises:
-            InputError: it cannot be written to, or somebody else writes to it.
+            InputError: it cannot be written to, or another process writes to it.
         """
         with writing(path, _UNWRITABLE):
             refuse_links(path / AUDIO_DIR, path)
@@ -244,7 +244,7 @@ def _lock(descriptor: int, path: Path) -> None:
     """Keep others from writing to a run until this process ends.
 
     Raises:
-        InputError: somebody else writes to it.
+        InputError: another process writes to it.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -256,7 +256,7 @@ class Recorder:
         self._attributes = attributes
         self._turns: list[_PlayedTurn] = []
         self.headers: tuple[str, ...] = ()
-        # The caller's clock has no date: both are read once, when nobody speaks.
+        # The caller's clock has no date: both are read once, when no one speaks.
         self._date_ns = wall_ns() - clock.now_ns()
         if exporter is not None:
             at_ns = clock.now_ns() + self._date_ns + begins_ns

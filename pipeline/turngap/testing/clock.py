@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that stands still until a test moves it."""
 
 import asyncio
 import heapq
@@ -54,7 +54,7 @@ class ManualClock:
 
     @property
     def next_deadline_ns(self) -> int | None:
-        """Return the deadline of the sleeper that wakes next; None when nobody sleeps."""
+        """Return the deadline of the sleeper that wakes next; None when no one sleeps."""
         while self._sleepers and self._sleepers[0][2].done():  # cancelled in its sleep
             heapq.heappop(self._sleepers)
         return self._sleepers[0][0] if self._sleepers else None

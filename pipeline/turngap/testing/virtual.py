@@ -23,7 +23,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     Args:
         thread_ms: how long a function that is handed to a thread takes, which is no time by default
-            however long it computes. Everybody else goes on meanwhile, as with a thread.
+            however long it computes. Everybody else continues meanwhile, as with a thread.
     """
 
     def __init__(self, thread_ms: Callable[[Callable[..., Any]], float] = lambda _: 0.0) -> None:

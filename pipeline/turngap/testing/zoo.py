@@ -129,7 +129,7 @@ def hum(t: Floats, _: int) -> Floats:
 
 
 def office(t: Floats, rate: int) -> Floats:
-    """Make a room with its ventilation and nobody in it: noise that swells, and a hum."""
+    """Make a room with its ventilation and no one in it: noise that swells, and a hum."""
     return pink(t, rate) * (1 + 0.3 * np.sin(2 * np.pi * 0.4 * t)) + hum(t, rate) / 10
 
 
@@ -190,7 +190,7 @@ class Turn:
 # message, which is sent where the dialect has them.
 Act = tuple[float, Sound | str]
 
-# An outcome, and figures by their names; and, where nobody can tell, `refuses`: the words that a
+# An outcome, and figures by their names; and, where no one can tell, `refuses`: the words that a
 # note or the reason for no figure must have. The answer is the first word where nothing else is
 # said, and there are no holes, yields, false starts and backchannels. Any sound may come first.
 Truth = Mapping[str, Any]
@@ -278,7 +278,7 @@ def _truth(right: Any) -> Truth:
 
 
 def _replied(from_ms: float, to_ms: float) -> list[Act]:
-    """Tell of a reply of the LLM."""
+    """Report a reply of the LLM."""
     words = ("bot-llm-started", "bot-llm-text", "bot-llm-stopped")
     return list(zip((from_ms, (from_ms + to_ms) / 2, to_ms), words, strict=True))
 
@@ -417,7 +417,7 @@ class _Call:
             await self._tell(word)
 
     async def _speak(self, at_ns: int, length_ns: int) -> None:
-        """Tell that it begins to speak, and that it has stopped, as a pipecat bot does."""
+        """Report that it begins to speak, and that it has stopped, as a pipecat bot does."""
         await self._clock.sleep_until_ns(at_ns)
         if not self._speaking:
             await self._tell("bot-started-speaking")

@@ -1,4 +1,4 @@
-"""From turns, however they were played, to an agent's curve and what stands beside it. No I/O."""
+"""Compute an agent's curve and its figures from turns, however they were played. No I/O."""
 
 from collections.abc import Callable, Sequence
 from math import inf, isfinite, nan

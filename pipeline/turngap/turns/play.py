@@ -91,7 +91,7 @@ class TurnsPlan(PlayPlan):
         """Resolve one agent for each value, and check all before anything is started.
 
         Raises:
-            InputError: a value that the stack refuses, too many of them, or somebody's server.
+            InputError: a value that the stack refuses, too many of them, or another's server.
         """
         if self.setting is None:
             return [resolve(self.choice, self.library)]

@@ -94,7 +94,7 @@ ASSUMPTIONS = (
 
 
 def point_name(record: TurnsRecord, point: PointRecord) -> str:
-    """Return the name that tells a point from the others."""
+    """Return the name that distinguishes a point."""
     name = record.agent if point.value is None else point.value
     return printable(name) + ("" if point.valid else " (invalid)")
 

@@ -21,7 +21,7 @@ _here = ""
 
 
 def here() -> str:
-    """Return the name of the worker that this process is; empty where it is none."""
+    """Return the name of the worker that this process is; empty where it is not one."""
     return _here
 
 
@@ -78,7 +78,7 @@ class Executor(Protocol):
         ...
 
     def run(self, work: Work, pieces: Sequence[Any]) -> AsyncGenerator[Told | Done | Lost, None]:
-        """Hand out the pieces and yield what they tell, each piece in its own order.
+        """Hand out the pieces and yield their reports, each piece in its own order.
 
         Every piece ends with one `Done` or one `Lost`. A lost worker is replaced for the pieces
         that have not begun; a piece that had begun is never begun again. To close the iterator
@@ -180,7 +180,7 @@ class Pool(ABC):
     async def run(
         self, work: Work, pieces: Sequence[Any]
     ) -> AsyncGenerator[Told | Done | Lost, None]:
-        """Hand out the pieces and yield what they tell, each piece in its own order.
+        """Hand out the pieces and yield their reports, each piece in its own order.
 
         All workers are there before the first piece is handed out. One that was lost and cannot be
         replaced is missing from then on, in `workers` too. See `Executor.run`.

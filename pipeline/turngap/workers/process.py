@@ -110,7 +110,7 @@ class Mouth:
 
 
 def do(piece: int, task: bytes, mouth: Mouth) -> None:
-    """Do a pickled pair of a work and what it is given; tell how it ended."""
+    """Do a pickled pair of a work and its input; report how it ended."""
     try:
         work, given = pickle.loads(task)
         tell: Tell = lambda said: mouth.send(Told(piece, said))  # noqa: E731

@@ -35,7 +35,7 @@ PAUSES = Pauses(
 # Pulls what hardly occurs to nothing: as if each feature's coefficient were known to lie within
 # about one of 0. The bias is free.
 RIDGE = 1.0
-# Nobody's last word says more than this, in log odds, as one in ten is misheard.
+# No one's last word says more than this, in log odds, as one in ten is misheard.
 SUREST_WORDS = 2.2
 # What fewer turns hold is left at nothing: "yes" alone is in three turns of the set, goes on in two
 # of them, and would be held for over a second.
@@ -56,7 +56,7 @@ def _bounds(name: str) -> tuple[float | None, float | None]:
 
 _BOUNDS = [_bounds(name) for name in FEATURES]
 _FREE = np.array([name == "bias" for name in FEATURES])
-# Just before its longest, a pause has all but no odds left to go on.
+# Just before its longest, a pause has all but no odds left to continue.
 _LEAST_SHARE = 1e-3
 
 

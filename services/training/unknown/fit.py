@@ -2,7 +2,7 @@
 
     python -m training.unknown.fit [--kept FILE] [--out FILE]
 
-Two recognisers hear sentences of their own and the set `fit` of those that nobody knows, in the
+Two recognisers hear sentences of their own and the set `fit` of those that no one knows, in the
 voices of `training.turns`' set `fit`, over each kind of line. What a recogniser misread is left
 out: it is neither.
 """

@@ -5,7 +5,7 @@
 It takes seconds and nothing is trained. For every two sounds that follow one another the graph has
 the stretch from the middle of the one to the middle of the other; where that pair was never heard,
 the second half of the one and the first half of the other. `scales[1]` makes each longer, and the
-voice deeper with it, like a tape that runs slowly. A recogniser understands it; nobody would want
+voice deeper with it, like a tape that runs slowly. A recogniser understands it; no one would want
 to listen to it.
 """
 

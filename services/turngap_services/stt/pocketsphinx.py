@@ -48,7 +48,7 @@ class Filling:
     """The noise of one utterance, the same in every one, so that runs repeat.
 
     Args:
-        pre_roll: the utterance so far as it arrived, before any gain. It tells whether the line
+        pre_roll: the utterance so far as it arrived, before any gain. It shows whether the line
             carries the band above 4 kHz.
     """
 

@@ -3,7 +3,7 @@
 Sans I/O: `due` says what to read next, `read` takes the result, `concluded` gives the text of an
 utterance that is over. There is one reading at a time.
 
-Whisper cannot go on from where it stopped: each reading begins with the utterance, so it must come
+Whisper cannot continue where it stopped: each reading begins with the utterance, so it must come
 at the right moment. In every pause everything said so far is read: if the pause proves to be the
 end, little or nothing is left to do. An utterance that is read only after its end is cut at the
 same places, so that both ways read the same samples.

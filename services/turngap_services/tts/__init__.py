@@ -74,7 +74,7 @@ class PiperSettings(BackendSettings):
 
 
 def voice_file(settings: PiperSettings) -> Path | None:
-    """Return the `.onnx` file that the settings give, or that lies in `voices`; None for neither.
+    """Return the `.onnx` file that the settings give, or that is in `voices`; None for neither.
 
     One that is given by its path may not exist.
     """

@@ -118,7 +118,7 @@ Action = (
 AIR_MS = 40.0
 # A caller that sends nothing for this long is silent (a muted microphone), as in pipecat.
 IDLE_MS = 1000.0
-# A sound that Silero has not judged yet may be the person going on; how long to wait for that.
+# A sound that Silero has not judged yet may be the person continuing; how long to wait for that.
 STIR_MS = 100.0
 # Half-heard words come and go: "mm-hmm" reads "and how" for 60 ms. Words that stay this long count.
 MEANT_MS = 150.0
@@ -203,7 +203,7 @@ class Attention:
         if text.strip():
             self._finals.append(text.strip())
         self._interim = ""
-        # A transcript that was asked for before the person went on is not the end.
+        # A transcript that was asked for before the person continued is not the end.
         self._owed = max(self._owed - finalized, 0)
         if self._ending is not None and not self._listening and finalized and not self._owed:
             self._finish(now_ns)
@@ -406,7 +406,7 @@ class Attention:
     # --- its end --------------------------------------------------------------------------------
 
     def _conclude_ahead(self, now_ns: int, silence_ms: float) -> None:
-        """Ask for the final transcript before the endpoint, though the person may yet go on."""
+        """Ask for the final transcript before the endpoint, though the person may yet continue."""
         if self._concluded_at is not None or self._heard.audible_at is None:
             return
         if self._silent(now_ns, silence_ms) and self._sure(now_ns, silence_ms):

@@ -73,7 +73,7 @@ _REACHING = _set(
     "wants needs getting making taking giving putting looking going trying"
 )
 # These stand for a thing where a question asks what it is: "how much is that". Elsewhere a phrase
-# goes on behind them: "the reason is that", "what I mean is that".
+# continues behind them: "the reason is that", "what I mean is that".
 _DEMONSTRATIVES = _set("this that these those")
 _BE = _set("is are was were")
 _POLITE = _set("please thanks thank you cheers")

@@ -40,7 +40,7 @@ _SAYS_ALL: dict[str, Incoming] = {
 
 
 class DeepgramSettings(DialectSettings):
-    """The parts of the agent. Values with commas stand in quotes."""
+    """The parts of the agent. Quote values with commas."""
 
     agent: str = ""
     "Identifier of an agent that is configured at Deepgram; the other settings are then not sent."
@@ -97,7 +97,7 @@ class DeepgramAgentSession(PlainSession):
                 self._due = False
                 return [ReplyText(event.get("content", "")), ReplyText(" ")]
             case "Error" | "Warning":
-                # After an error the conversation is over, and with a warning it goes on.
+                # After an error the conversation is over, and with a warning it continues.
                 return [Fault(_described(event), kind == "Error", refuses=kind == "Warning")]
             case "FunctionCallRequest":
                 self._decline(event)

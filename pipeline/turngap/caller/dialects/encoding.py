@@ -71,7 +71,7 @@ class Encoding:
 class ToldFormat:
     """The audio format that an OpenAI server names; None where it names none.
 
-    `kind`: a `Kind`, or the server's name for what is none. `rate`: Hz.
+    `kind`: a `Kind`, or the server's name for another one. `rate`: Hz.
     """
 
     kind: str | None = None

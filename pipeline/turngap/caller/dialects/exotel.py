@@ -25,7 +25,7 @@ ACCOUNT_SID = "turngap"
 
 
 class ExotelSettings(PhoneSettings):
-    """The id and the rate that an agent is told."""
+    """The id and the rate that are sent to the agent."""
 
     call_sid: str = Field(default_factory=new_id)
     """id of the call; a new one for each by default"""

@@ -36,7 +36,7 @@ _MIME = re.compile(r"audio/pcm(;\s*rate=(?P<rate>[0-9]{1,6}))?", re.IGNORECASE)
 
 
 class GeminiSettings(DialectSettings):
-    """The model that answers, and its settings. Values with commas stand in quotes."""
+    """The model that answers, and its settings. Quote values with commas."""
 
     model: str = "gemini-2.5-flash-native-audio-preview-09-2025"
     "The model; models/ before it may be left out."

@@ -50,7 +50,7 @@ class GptLiveSession(PlainSession):
         self._encoding = Encoding.of(settings.format, settings.rate)
         self.rate = self._encoding.rate
         self._ready = False
-        self._heard = ""  # of a word that may go on
+        self._heard = ""  # of a word that may continue
 
     # The agent's messages
 

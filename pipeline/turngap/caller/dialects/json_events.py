@@ -18,7 +18,7 @@ def object_of(message: Message) -> Mapping[str, Any]:
     """Read a JSON object; some servers send it as bytes.
 
     Raises:
-        NotSpokenError: it is none.
+        NotSpokenError: it is not one.
     """
     comma = "," if isinstance(message, str) else b","
     many = len(message) > MOST_JSON and message.count(comma) > MOST_VALUES_OF_LONG  # pyright: ignore[reportArgumentType]
@@ -35,7 +35,7 @@ def event_of(message: Message) -> Mapping[str, Any]:
     """Read an event, which is an object with a type.
 
     Raises:
-        NotSpokenError: it is none.
+        NotSpokenError: it is not one.
     """
     found = object_of(message)
     if not isinstance(found.get("type"), str):

@@ -1,7 +1,7 @@
 """The `openai-realtime` dialect: OpenAI's Realtime API over a WebSocket, and who speaks it too.
 
 Audio comes faster than it is played. When the server hears the person, the caller drops what it
-has not played and tells the server how much was heard. What is sent has the types of the `openai`
+has not played and says to the server how much was heard. What is sent has the types of the `openai`
 library; what comes is read leniently, since servers differ in what they leave out.
 """
 
@@ -183,7 +183,7 @@ class OpenAIRealtimeSession(PlainSession):
             why = error.get("message") or error.get("code") or "the reply failed"
             said.append(Fault(str(why), fatal=False))
         if _calls_tools(response):
-            return said  # the reply goes on when they have answered
+            return said  # the reply continues when they have answered
         return [*said, ReplyText(" "), ReplyDone()]  # what follows is another reply
 
     def _heard_person(self) -> list[Incoming]:
@@ -227,7 +227,7 @@ class OpenAIRealtimeSession(PlainSession):
         self._items.played(samples)
 
     def audio_dropped(self, samples: int) -> None:
-        """Tell the server what was heard of each item that was dropped, in whole milliseconds."""
+        """Report what was heard of each item that was dropped, in whole milliseconds."""
         for part, heard in self._items.dropped(samples):
             if part.item:
                 self._sent += 1

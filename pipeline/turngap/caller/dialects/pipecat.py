@@ -105,7 +105,7 @@ class PipecatSettings(DialectSettings):
     """Settings of the `pipecat` dialect."""
 
     rtvi: bool = True
-    """Whether the bot speaks RTVI. Without it, a bot is measured by ear alone: nothing tells when
+    """Whether the bot speaks RTVI. Without it, a bot is measured by ear alone: nothing says when
     it is ready, what it understood and what it says."""
 
 

@@ -57,7 +57,7 @@ class PlayedItems:
     def played(self, samples: int) -> None:
         """Take how far the audio has been played."""
         self._played = samples
-        # The newest may go on, and then counts from its first sample.
+        # The newest may continue, and then counts from its first sample.
         while len(self._runs) > 1 and self._runs[0].end <= samples:
             self._runs.popleft()
 

@@ -43,7 +43,7 @@ FORMATS = {
 
 
 class PlivoSettings(PhoneSettings):
-    """The id that an agent is told."""
+    """The id that is sent to the agent."""
 
     call_id: str = Field(default_factory=lambda: str(uuid.uuid4()))
     """id of the call; a new one for each by default"""

@@ -1,4 +1,4 @@
-"""The session of OpenAI's Realtime API: what a server tells of it, and what is asked for."""
+"""The session of OpenAI's Realtime API: what a server reports of it, and what is requested."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class OpenAIRealtimeSettings(DialectSettings):
     rate: int = Field(24_000, ge=8_000, le=48_000)
     """Rate of the person's PCM, Hz; a few servers take 16000."""
     reply_rate: int = Field(24_000, ge=8_000, le=48_000)
-    """Rate of the replies' PCM where the server does not tell it, Hz."""
+    """Rate of the replies' PCM where the server does not name it, Hz."""
     beta: bool = False
     """Speak the API's beta form even if the server does not show that it speaks it."""
     commit_ms: float | None = Field(None, ge=0, le=60_000)
@@ -103,7 +103,7 @@ class Setup:
 
 
 def read_setup(event: Mapping[str, Any]) -> Setup:
-    """Read the session in an event; what is missing or of another kind is not told."""
+    """Read the session in an event; what is missing or of another kind is left out."""
     session = inside(event, "session")
     flat = "modalities" in session or "input_audio_format" in session
     beta = flat and "audio" not in session and session.get("type") != "realtime"

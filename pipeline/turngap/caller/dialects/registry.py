@@ -1,4 +1,4 @@
-"""The dialects that are installed, ours and anybody's, from the entry points `turngap.dialects`.
+"""The dialects that are installed, ours and others', from the entry points `turngap.dialects`.
 
 Each entry point names an iterable of `DialectSpec`.
 """
@@ -66,7 +66,7 @@ class DialectSpec:
         create: makes a session of its settings, one for each line.
         settings_type: its settings.
         hosts: public services that speak it, with a path where the host speaks others too. A URL of
-            one of these, or of a host below it, needs no `--dialect`, and its key is sent to nobody
+            one of these, or of a host below it, needs no `--dialect`, and its key is sent to no one
             else.
         key: how those hosts want their key.
         subprotocols: what the WebSocket is opened with.

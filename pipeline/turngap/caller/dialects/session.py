@@ -90,7 +90,7 @@ class Session(Protocol):
 
 
 class PlainSession:
-    """Base of sessions in which the agent has no clock and is told nothing of the loudspeaker.
+    """Base of sessions in which the agent has no clock and hears nothing of the loudspeaker.
 
     Attributes:
         tells_flushes: the agent has a word for audio that is to be dropped.
@@ -109,10 +109,10 @@ class PlainSession:
         return False
 
     def audio_played(self, samples: int) -> None:
-        """Do nothing: the agent is told nothing of it."""
+        """Do nothing: nothing of it is sent to the agent."""
 
     def audio_dropped(self, samples: int) -> None:
-        """Do nothing: the agent is told nothing of it."""
+        """Do nothing: nothing of it is sent to the agent."""
 
     def data_to_send(self) -> list[Message]:
         waiting, self._waiting = self._waiting, []

@@ -27,7 +27,7 @@ from turngap.core.untrusted import MOST_JSON, parse_json, shown
 MOST_MARKS = 1_000
 # Characters of one mark as JSON: agents put an id, a time or a short text there.
 MOST_MARK = 1_000
-# Who calls and who is called: numbers that are given to nobody. An agent that goes by the caller's
+# Who calls and who is called: numbers that are given to no one. An agent that goes by the caller's
 # own number can be told one among the `parameters`.
 FROM_NUMBER = "+15550100000"
 TO_NUMBER = "+15550100001"
@@ -242,7 +242,7 @@ class JsonPhoneSession(PhoneSession):
 
 
 def parse(message: Message, key: str) -> dict[str, Any]:
-    """Parse a JSON object that tells under `key` what it is.
+    """Parse a JSON object that names its kind under `key`.
 
     Raises:
         NotSpokenError: it is no such object.

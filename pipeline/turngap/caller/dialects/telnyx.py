@@ -25,7 +25,7 @@ CODECS = {"PCMU": MU_LAW, "PCMA": A_LAW, "L16": None}
 
 
 class TelnyxSettings(PhoneSettings):
-    """The id and the codec that an agent is told, and the codec of its replies."""
+    """The id and the codec that are sent to the agent, and the codec of its replies."""
 
     call_control_id: str = Field(default_factory=lambda: f"v3:{new_id()}")
     """id of the call; a new one for each by default"""

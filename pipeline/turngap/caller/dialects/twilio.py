@@ -16,7 +16,7 @@ ACCOUNT_SID = "AC" + "0" * 32
 
 
 class TwilioSettings(PhoneSettings):
-    """The id that an agent is told."""
+    """The id that is sent to the agent."""
 
     call_sid: str = Field(default_factory=lambda: f"CA{new_id()}")
     """id of the call; a new one for each by default"""

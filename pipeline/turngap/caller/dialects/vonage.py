@@ -15,7 +15,7 @@ from turngap.core.untrusted import shown
 
 
 class VonageSettings(PhoneSettings):
-    """The rate, and the `headers` of the endpoint, which stand beside it in the first message."""
+    """The rate, and the `headers` of the endpoint, which are sent with it in the first message."""
 
     rate: Literal[8000, 16000, 24000] = 16_000
     """of the audio in both directions, Hz"""

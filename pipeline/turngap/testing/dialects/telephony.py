@@ -17,7 +17,7 @@ from turngap.testing.dialects import AgentHalf, Begun, FromCaller, HungUp, Playe
 class PhoneHalf(AgentHalf):
     """An agent on a media stream in JSON, as Twilio has it; it marks the end of each reply.
 
-    A phone company tells an agent nothing but audio and marks, and is told nothing else. Codec and
+    A phone company and an agent exchange nothing but audio and marks. Codec and
     rate are those of the caller's opening.
     """
 
@@ -48,7 +48,7 @@ class PhoneHalf(AgentHalf):
     # What differs
 
     def _begin(self, start: Mapping[str, Any]) -> None:
-        """Take what the stream's beginning tells of its audio."""
+        """Take what the stream's beginning says of its audio."""
 
     def _on_event(self, event: str, said: Mapping[str, Any]) -> list[FromCaller]:
         match event:

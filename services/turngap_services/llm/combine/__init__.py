@@ -139,7 +139,7 @@ class OpenerSettings(ByTheFullSettings):
     most_words: Annotated[int, Field(ge=2, le=20)] = 6
     """The longest opening, in words."""
     told: bool = True
-    """Tell the full model the opening and ask it to go on; if off, ask it at the same time as the
+    """Tell the full model the opening and ask it to continue; if off, ask it along with the
     fast one and compare what both say."""
     correction: Annotated[str, Field(min_length=1)] = "No, sorry."
     """How a wrong opening is taken back."""

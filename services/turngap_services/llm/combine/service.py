@@ -430,7 +430,7 @@ CORRECTED = "opener_corrected"
 # 1 if there was no opening, as a tool has to be called and the fast model calls none.
 OPENER_FOR_TOOL = "opener_for_tool"
 
-# Not after a digit, as "9:" and "7." go on.
+# Not after a digit, as "9:" and "7." continue.
 _CLAUSE_END = re.compile(r"(?<!\d)[,.;:?!…]$")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 # A shorter opening is spoken before there is more for the voice.
@@ -472,7 +472,7 @@ class OpenerLLMService(PairLLMService[OpenerSettings]):
         full = anew or await self._ask(self._full, context)
         await full.ready.wait()
         if not full.answers:
-            # The fast model can go on from its own opening, with what it had begun to say.
+            # The fast model can continue from its own opening, with what it had begun to say.
             if fast.failed is not None:
                 raise PartFailedError(f"{fast.failed}; {full.failed}")
             self._fell_back(full)
@@ -525,7 +525,7 @@ class OpenerLLMService(PairLLMService[OpenerSettings]):
         return text.strip(), ""
 
     def _reminded(self, context: LLMContext) -> LLMContext:
-        """Return the conversation with the instruction to go on from the opening, if any."""
+        """Return the conversation with the instruction to continue from the opening, if any."""
         if self._opened is None or not self._combined.told:
             return context
         opening, correction = self._opened[0], self._combined.correction
@@ -536,7 +536,7 @@ class OpenerLLMService(PairLLMService[OpenerSettings]):
         """Yield what the full model says, without what was said already.
 
         If it says the opening again, that is left out. A model that was told the opening is trusted
-        to go on from it or to take it back. A model that was not told has answered anew: if it says
+        to continue it or to take it back. One that did not get it has answered anew: if it says
         something else, the opening is taken back first.
         """
         pieces = full.text()

@@ -32,7 +32,7 @@ class SmallSettings(BackendSettings):
     workers: Annotated[int, Field(ge=1)] = 1
     """Replies made at the same time; further ones wait."""
     system_prompt: str | None = None
-    """What the model is told in place of the stack's own prompt. turngap's models know one form of
+    """The model's prompt in place of the stack's own. turngap's models know one form of
     it, with facts, that of the stack `embedded`."""
 
     @property

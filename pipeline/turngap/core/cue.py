@@ -1,4 +1,4 @@
-"""What a person is to say, and when: the cues that the caller plays."""
+"""Cues that the caller plays: the words of a person, and their time."""
 
 from dataclasses import dataclass
 from typing import Annotated, Self

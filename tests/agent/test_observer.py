@@ -55,7 +55,7 @@ from turngap.caller.said import (
 )
 from turngap.clocks import MonotonicClock, others_first
 from turngap.core.clock import ms_to_ns, ns_to_ms
-from turngap.core.stages import AGENT_MARKS, TOOL_MARKS
+from turngap.core.stages import AGENT_MARKS
 from turngap.core.tokens import COLD
 from turngap.marks.observer import MarksObserver
 from turngap.marks.turn import GUESS, AgentTurn
@@ -136,45 +136,41 @@ async def calling(**about: Any) -> AsyncIterator[Caller]:
 
 
 @pytest.mark.realtime
-async def test_the_marks_of_a_turn_reach_the_client_after_it() -> None:
-    async with calling() as caller:
+async def test_the_marks_of_each_turn_reach_the_client_after_it() -> None:
+    asked: list[int] = []
+    async with calling(tools={"use": ["weather"], "delay_ms": 150}) as caller:
+
+        async def ping() -> None:
+            asked.append(CLOCK.now_ns())
+            await caller.ping(len(asked))
+
+        await ping()
         await caller.say(300, loud=False)
-        user_end_ns = await caller.say(400, loud=True)
+        await caller.say(200, loud=True)
+        await ping()
+        user_end_ns = await caller.say(200, loud=True)
         await caller.wait_for(Marks)
+        await ping()
         await caller.say(200, loud=False)
-    (marks,) = caller.marks()
-    assert marks.agent_turn == 1
-    assert set(marks.marks) == set(AGENT_MARKS) - TOOL_MARKS
-    assert marks.calls == ()
+        first_turn = list(caller.got)
+        await caller.say(400, loud=True)
+        await caller.wait_for(AudioChunk, len(caller.all(AudioChunk)) + 8)  # past the lead-in
+        interrupted_ns = CLOCK.now_ns()
+        await caller.say(400, loud=True)
+        await caller.wait_for(Marks, 3)
+    marks, interrupted, barging = caller.marks(3)
+    assert [turn.agent_turn for turn in (marks, interrupted, barging)] == [1, 2, 3]
+    assert set(marks.marks) == set(barging.marks) == set(AGENT_MARKS)
     # In causal order, on the machine's one clock: between the user's end and the first chunk heard.
-    usual = [name for name in AGENT_MARKS if name in marks.marks]
-    instants = [marks.marks[name] for name in usual if name != "sent"]
+    order = ("endpoint", "llm_request", "tool_call", "tool_result", "llm_first_token")
+    order += ("tts_request", "tts_first_audio", "tts_first_audible")
+    instants = [user_end_ns, *(marks.marks[name] for name in order)]
     assert instants == sorted(instants)
-    assert user_end_ns < marks.marks["endpoint"]
     # A lead-in is a stage of its own.
     lead_in_ns = marks.marks["tts_first_audible"] - marks.marks["tts_first_audio"]
     assert ns_to_ms(lead_in_ns) == pytest.approx(LEAD_IN_MS, abs=1)
     # What the TTS says of its audio is counted with the turn: both clauses, of four frames each.
     assert marks.counts["fake_tts_frames"] == 8
-    # After the whole reply, the second clause included, and nothing in it.
-    audio = caller.all(AudioChunk)
-    assert sum(len(c.pcm) for _, c in caller.got if isinstance(c, AudioChunk)) >= RATE * 0.7
-    assert max(audio) < min(caller.all(Marks))
-    assert len(caller.all(ReplyDone)) >= 1
-
-
-@pytest.mark.realtime
-async def test_a_tool_is_a_stage_of_its_turn_and_the_caller_is_told_what_was_called() -> None:
-    tools = {"use": ["weather"], "delay_ms": 150}
-    async with calling(tools=tools) as caller:
-        await caller.say(300, loud=False)
-        await caller.say(400, loud=True)
-        await caller.wait_for(Marks)
-    (marks,) = caller.marks()
-    assert set(marks.marks) == set(AGENT_MARKS)
-    order = ("llm_request", "tool_call", "tool_result", "llm_first_token", "tts_request")
-    instants = [marks.marks[name] for name in order]
-    assert instants == sorted(instants)
     took_ms = ns_to_ms(marks.marks["tool_result"] - marks.marks["tool_call"])
     assert took_ms >= 150
     assert marks.calls is not None
@@ -182,57 +178,25 @@ async def test_a_tool_is_a_stage_of_its_turn_and_the_caller_is_told_what_was_cal
     assert (call.name, call.arguments, call.error) == ("weather", {"day": "tomorrow"}, None)
     assert call.result == '{"sky": "light rain", "degrees": "14"}'
     assert call.ms == pytest.approx(took_ms)
-
-
-@pytest.mark.realtime
-async def test_sent_is_when_the_audible_chunk_was_written_and_not_when_pipecat_went_on() -> None:
-    async with calling() as caller:
-        await caller.say(300, loud=False)
-        await caller.say(400, loud=True)
-        await caller.wait_for(Marks)
-    (marks,) = caller.marks()
-    chunks = [(at, c) for at, c in caller.got if isinstance(c, AudioChunk)]
-    loud = [np.abs(c.pcm).max() > 1000 for _, c in chunks]
-    received_ns = chunks[loud.index(True)][0]
+    # After the whole reply, the second clause included, and nothing in it.
+    chunks = [(at, c) for at, c in first_turn if isinstance(c, AudioChunk)]
+    assert sum(len(c.pcm) for _, c in chunks) >= RATE * 0.7
+    assert chunks[-1][0] < caller.all(Marks)[0]
+    assert any(isinstance(c, ReplyDone) for _, c in first_turn)
     # Two chunks of 40 ms are sent at once, the rest in real time: the push comes 40 ms later.
+    received_ns = next(at for at, c in chunks if np.abs(c.pcm).max() > 1000)
     with quiet.measured():
         assert abs(received_ns - marks.marks["sent"]) < ms_to_ns(20)
-
-
-@pytest.mark.realtime
-async def test_turns_are_counted_and_a_reply_that_was_interrupted_is_reported_then() -> None:
-    async with calling() as caller:
-        await caller.say(300, loud=False)
-        await caller.say(400, loud=True)
-        await caller.wait_for(AudioChunk, count=8)  # past the lead-in
-        interrupted_ns = CLOCK.now_ns()
-        await caller.say(400, loud=True)
-        await caller.wait_for(Marks, count=2)
-    first, second = caller.marks(2)
-    assert (first.agent_turn, second.agent_turn) == (1, 2)
     flushes = [at for at in caller.all(Flush) if at > interrupted_ns]
-    first_ns, second_ns = caller.all(Marks)
-    assert first.marks["sent"] < second.marks["endpoint"] < second.marks["sent"] < second_ns
-    assert set(second.marks) == set(AGENT_MARKS) - TOOL_MARKS
+    _, second_ns, third_ns = caller.all(Marks)
+    sent = interrupted.marks["sent"], barging.marks["endpoint"], barging.marks["sent"]
+    assert sent[0] < sent[1] < sent[2] < third_ns
     # A caller without time interrupts when the reply is over.
     with quiet.measured():
         assert flushes
-        assert flushes[0] <= first_ns + ms_to_ns(50)
-
-
-@pytest.mark.realtime
-@pytest.mark.unhurried
-async def test_pings_are_answered_with_the_clock_at_any_time() -> None:
-    async with calling() as caller:
-        asked: list[int] = []
-        await caller.say(300, loud=False)
-        for number, loud in enumerate((False, True, False)):
-            asked.append(CLOCK.now_ns())
-            await caller.ping(number)
-            await caller.say(300, loud=loud)
-        await caller.wait_for(Pong, count=3)
+        assert flushes[0] <= second_ns + ms_to_ns(50)
     pongs = [(at, p) for at, p in caller.got if isinstance(p, Pong)]
-    assert [p.ping for _, p in pongs] == [0, 1, 2]
+    assert [p.ping for _, p in pongs] == [1, 2, 3]
     for asked_ns, (at_ns, pong) in zip(asked, pongs, strict=True):
         assert asked_ns < pong.agent_ns < at_ns
 

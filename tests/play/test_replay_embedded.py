@@ -18,19 +18,22 @@ pytestmark = pytest.mark.realtime
 REPLAY = ("replay", "--set", "seed=3", "--set", "tts.speed_wpm=400", "--json")
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """Two scenarios, played once for all tests here, with a short calibration."""
-    out = tmp_path_factory.mktemp("runs")
-    done = turngap(*REPLAY, "--tag", "smoke", "--calibration", "2", "--out", out)
-    quiet.exited(done.code, done.err, *quiet.PLAYED)
-    return only_run(out), done.document()
-
-
-def test_every_turn_has_one_outcome_and_stages_that_sum_to_its_gap(
-    played: tuple[Path, dict[str, Any]],
+def test_recordings_are_heard_answered_measured_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, document = played
+    done = turngap(*REPLAY, "--tag", "smoke", "--calibration", "2", "--out", tmp_path)
+    quiet.exited(done.code, done.err, *quiet.PLAYED)
+    run, document = only_run(tmp_path), done.document()
+    every_turn_has_one_outcome_and_stages_that_sum_to_its_gap(document)
+    what_was_said_was_heard_and_answered(document)
+    the_recording_shows_the_onset_where_the_figures_say(run)
+    the_run_keeps_what_is_needed_to_believe_it(run, document)
+    again = turngap_here(capsys, "report", run, "--json").document()
+    assert again["summary"] == document["summary"]
+    assert again["turns"] == document["turns"]
+
+
+def every_turn_has_one_outcome_and_stages_that_sum_to_its_gap(document: dict[str, Any]) -> None:
     assert document["summary"]["turns"] == len(document["turns"]) >= 7
     assert sum(document["summary"]["outcomes"].values()) == len(document["turns"])
     for turn in document["turns"]:
@@ -42,8 +45,7 @@ def test_every_turn_has_one_outcome_and_stages_that_sum_to_its_gap(
             assert [s["name"] for s in turn["stages"]] == list(USUAL_MARKS[1:])
 
 
-def test_what_was_said_was_heard_and_answered(played: tuple[Path, dict[str, Any]]) -> None:
-    _, document = played
+def what_was_said_was_heard_and_answered(document: dict[str, Any]) -> None:
     replies = " ".join(turn["reply"] for turn in document["turns"]).lower()
     heard = " ".join(turn["transcript"] for turn in document["turns"]).lower()
     with quiet.measured():
@@ -52,10 +54,7 @@ def test_what_was_said_was_heard_and_answered(played: tuple[Path, dict[str, Any]
         assert "croissant" in heard
 
 
-def test_the_recording_shows_the_onset_where_the_figures_say(
-    played: tuple[Path, dict[str, Any]],
-) -> None:
-    run, _ = played
+def the_recording_shows_the_onset_where_the_figures_say(run: Path) -> None:
     for turn in turns_on_disk(run):
         with quiet.measured():
             assert turn["outcome"] in ("answered", "late"), turn
@@ -70,8 +69,7 @@ def test_the_recording_shows_the_onset_where_the_figures_say(
         assert gap_ms == pytest.approx(turn["gap_ms"], abs=5)
 
 
-def test_the_run_keeps_what_is_needed_to_believe_it(played: tuple[Path, dict[str, Any]]) -> None:
-    run, document = played
+def the_run_keeps_what_is_needed_to_believe_it(run: Path, document: dict[str, Any]) -> None:
     assert (run / "report.html").is_file()
     assert document["calibration"]["error_ms"]["n"] == 2
     with quiet.measured():  # each ping waits for a second
@@ -79,14 +77,3 @@ def test_the_run_keeps_what_is_needed_to_believe_it(played: tuple[Path, dict[str
     assert document["clock_offset"]["bound_ns"] > 0
     # Both ends read one clock here, so the offset found must be 0 within its own bound.
     assert abs(document["clock_offset"]["offset_ns"]) <= document["clock_offset"]["bound_ns"]
-
-
-def test_a_stored_run_prints_the_same_again(
-    played: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    run, document = played
-    again = turngap_here(capsys, "report", run, "--json").document()
-    assert again["summary"] == document["summary"]
-    assert again["turns"] == document["turns"]
-    shown = turngap_here(capsys, "report", run).out
-    assert "coffee-order 1" in shown

@@ -46,29 +46,20 @@ FATES: dict[str, tuple[dict[str, Any], str, int, str]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def replayed(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, tuple[int, dict[str, Any], str, Path]]:
-    """A replay against a server of each fate, all at the same time."""
-
-    def play(fate: str) -> tuple[int, dict[str, Any], str, Path]:
+def test_a_server_dies_in_mid_reply_and_refuses_the_next(tmp_path: Path) -> None:
+    def play(fate: str) -> tuple[int, dict[str, Any], str]:
         dying, _, status, _ = FATES[fate]
         fates = {2: {"dies_after": 2, **dying}, 3: {"status": status}}
-        out = tmp_path_factory.mktemp("runs")
         with serving(FakeOpenAI(words=REPLY, in_turn=fates)) as fake:
-            return (*replay(fake, out), out)
+            return replay(fake, tmp_path / fate)
 
     with ThreadPoolExecutor() as pool:
-        return dict(zip(FATES, pool.map(play, FATES), strict=True))
+        for fate, played in zip(FATES, pool.map(play, FATES), strict=True):
+            the_turns_say_so(fate, *played, tmp_path / fate)
 
 
-@pytest.mark.parametrize("fate", FATES)
-def test_a_server_that_dies_in_mid_reply_and_refuses_the_next(
-    fate: str, replayed: dict[str, tuple[int, dict[str, Any], str, Path]]
-) -> None:
+def the_turns_say_so(fate: str, code: int, document: dict[str, Any], said: str, out: Path) -> None:
     _, reason, status, remedy = FATES[fate]
-    code, document, said, out = replayed[fate]
     assert code == 4, said
     first, second, third = document["turns"]
     assert first["outcome"] != "error"

@@ -167,19 +167,78 @@ PINGED = Limits(pong_s=0.3)
 AUDIO = audio_frame(bytes(640), RATE)
 
 
+def raw(*data: bytes) -> Script:
+    """Write these bytes to a fresh connection."""
+
+    async def does(client: Client) -> None:
+        for piece in data:
+            await client.write(piece)
+
+    return does
+
+
+def head(*more: str, **other: str) -> Script:
+    """Ask for an upgrade with this changed in its head."""
+
+    async def does(client: Client) -> None:
+        await client.write(client.head(*more, **other))
+
+    return does
+
+
+def frames(*data: bytes) -> Script:
+    """Write these frames to a WebSocket."""
+
+    async def does(client: Client) -> None:
+        await client.upgrade()
+        await client.write(b"".join(data))
+
+    return does
+
+
+def messages(*sent: bytes | str) -> Script:
+    """Send these messages over a WebSocket."""
+
+    async def does(client: Client) -> None:
+        await client.upgrade()
+        await client.send(*sent)
+
+    return does
+
+
+def post(method: str = "POST") -> bytes:
+    return f"{method} /healthz HTTP/1.1\r\nHost: localhost\r\n".encode()
+
+
+def typed(text: str) -> bytes:
+    return message_frame(rtvi("send-text", {"content": text, "options": {}}))
+
+
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+NONSENSE = CHUNKED + b"hello\n\r\n"
+READY = message_frame(rtvi("client-ready", {"version": "2.2.0", "about": {"library": "x"}}))
+SMALL = framed(BINARY, message_frame(rtvi("client-message", {"t": "x"})))
+PONG_ME = framed(PING, bytes(125))
+ENDLESS = framed(BINARY, b"", fin=False), framed(CONTINUATION, b"", fin=False) * 10_000
+HUGE = struct.pack("!BBQ", 0x82, 0xFF, 2**62) + bytes(4)
+DEEP = frames_pb2.Frame()  # type: ignore[attr-defined]  # made by protoc at import
+DEEP.message.data = "[" * 20_000
+TWILIO = '{"event": "connected", "protocol": "Call", "version": "1.0.0"}'
+HEADERS = [f"X-{n}: {n}" for n in range(5000)]
+MANY = "\r\n".join(["GET / HTTP/1.1", "Host: 127.0.0.1", *HEADERS]).encode() + b"\r\n\r\n"
+
+
 async def is_silent(client: Client) -> None:
     await client.upgrade()
     for _ in range(7):
         await (await client.another()).upgrade()
 
 
-async def falls_silent(client: Client) -> None:
-    await client.upgrade()
-    await client.send(AUDIO)
-
-
-async def sends_half_a_head(client: Client) -> None:
-    await client.write(client.head()[:40])
+async def ends_its_body_in_nonsense(client: Client) -> None:
+    await client.write(post() + CHUNKED)
+    answer = await client.reader.readuntil(b"\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 405"), answer
+    await client.write(b"hello\n\r\n")
 
 
 async def trickles_its_head(client: Client) -> None:
@@ -187,179 +246,9 @@ async def trickles_its_head(client: Client) -> None:
         await client.write(bytes([byte]))
 
 
-async def sends_half_a_body(client: Client) -> None:
-    await client.write(
-        b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nhalf"
-    )
-
-
-async def ends_its_body_in_nonsense(client: Client) -> None:
-    await client.write(
-        b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-    )
-    answer = await client.reader.readuntil(b"\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 405"), answer
-    await client.write(b"hello\n\r\n")
-
-
-async def sends_a_request_and_nonsense(client: Client) -> None:
-    await client.write(
-        b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
-        b"\r\nhello\n\r\n"
-    )
-
-
-async def asks_for_a_head_and_sends_nonsense(client: Client) -> None:
-    await client.write(
-        b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
-        b"\r\nhello\n\r\n"
-    )
-
-
-async def floods(client: Client) -> None:
-    await client.upgrade()
-    small = framed(BINARY, message_frame(rtvi("client-message", {"t": "x"})))
-    await client.write(small * 30_000)
-
-
-async def floods_audio(client: Client) -> None:
-    await client.upgrade()
-    await client.write(framed(BINARY, audio_frame(bytes(32_000), RATE)) * 40)
-
-
-async def floods_text(client: Client) -> None:
-    await client.upgrade()
-    await client.write(framed(TEXT, b"x") * 30_000)
-
-
-async def floods_turns(client: Client) -> None:
-    await client.upgrade()
-    said = message_frame(rtvi("send-text", {"content": "and?", "options": {}}))
-    await client.send(rtvi_ready(), *[said] * 40)
-
-
-async def types_a_book(client: Client) -> None:
-    await client.upgrade()
-    await client.send(rtvi_ready(), message_frame(rtvi("send-text", {"content": "x" * 9000})))
-
-
-def rtvi_ready() -> bytes:
-    return message_frame(rtvi("client-ready", {"version": "2.2.0", "about": {"library": "x"}}))
-
-
-async def sends_a_huge_message(client: Client) -> None:
-    await client.upgrade()
-    await client.send(bytes(1 << 20))
-
-
-async def announces_a_huge_message(client: Client) -> None:
-    await client.upgrade()
-    await client.write(struct.pack("!BBQ", 0x82, 0xFF, 2**62) + bytes(4))
-
-
-async def sends_half_a_frame(client: Client) -> None:
-    await client.upgrade()
-    await client.send(AUDIO)
-    await client.write(framed(BINARY, AUDIO)[:50])
-
-
-async def never_ends_a_message(client: Client) -> None:
-    await client.upgrade()
-    await client.write(framed(BINARY, b"", fin=False))
-    await client.write(framed(CONTINUATION, b"", fin=False) * 10_000)
-
-
-async def begins_a_message_twice(client: Client) -> None:
-    await client.upgrade()
-    await client.write(framed(BINARY, b"x", fin=False) + framed(BINARY, b"x"))
-
-
-async def floods_pings(client: Client) -> None:
-    await client.upgrade()
-    await client.write(framed(PING, bytes(125)) * 10_000)
-
-
 async def never_reads(client: Client) -> None:
     await client.upgrade()
-    await client.write_unread(framed(PING, bytes(125)) * 1000)
-
-
-async def never_reads_answers(client: Client) -> None:
-    await client.write_unread(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000)
-
-
-async def speaks_another_protocol(client: Client) -> None:
-    await client.upgrade()
-    await client.send('{"event": "connected", "protocol": "Call", "version": "1.0.0"}')
-
-
-async def sends_no_protobuf(client: Client) -> None:
-    await client.upgrade()
-    await client.send(b"\xff\xfe\xfd")
-
-
-async def sends_nothing(client: Client) -> None:
-    await client.upgrade()
-    await client.send(b"")
-
-
-async def sends_no_json(client: Client) -> None:
-    await client.upgrade()
-    await client.send(message_frame({}).replace(b"{}", b"{["))
-
-
-async def sends_deep_json(client: Client) -> None:
-    await client.upgrade()
-    frame = frames_pb2.Frame()  # type: ignore[attr-defined]  # made by protoc at import
-    frame.message.data = "[" * 20_000
-    await client.send(frame.SerializeToString())
-
-
-async def sends_another_rate(client: Client) -> None:
-    await client.upgrade()
-    await client.send(audio_frame(bytes(640), 48_000))
-
-
-async def interrupts_as_the_agent_does(client: Client) -> None:
-    await client.upgrade()
-    await client.send(interruption_frame())
-
-
-async def upgrades_to_nowhere(client: Client) -> None:
-    await client.write(client.head(path="/nowhere"))
-
-
-async def upgrades_by_post(client: Client) -> None:
-    await client.write(client.head(method="POST"))
-
-
-async def upgrades_without_a_key(client: Client) -> None:
-    await client.write(client.head().replace(b"Sec-WebSocket-Key", b"X-Key"))
-
-
-async def sends_a_body_with_its_upgrade(client: Client) -> None:
-    await client.write(client.head("Content-Length: 5") + b"hello")
-
-
-async def sends_thousands_of_headers(client: Client) -> None:
-    await client.write(client.head(*(f"X-{n}: {n}" for n in range(5000))))
-
-
-async def sends_many_headers(client: Client) -> None:
-    await client.write(client.head(*(f"X-{n}: {n}" for n in range(150))))
-
-
-async def sends_a_long_header(client: Client) -> None:
-    await client.write(client.head(f"X-Long: {'x' * 12_000}"))
-
-
-async def asks_with_thousands_of_headers(client: Client) -> None:
-    plain = "".join(f"X-{n}: {n}\r\n" for n in range(5000))
-    await client.write(f"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n{plain}\r\n".encode())
-
-
-async def sends_no_http(client: Client) -> None:
-    await client.write(os.urandom(64) + b"\r\n\r\n")
+    await client.write_unread(PONG_ME * 1000)
 
 
 async def opens_too_many(client: Client) -> None:
@@ -374,8 +263,24 @@ async def comes_and_goes(client: Client) -> None:
 
 async def vanishes(client: Client) -> None:
     await client.upgrade()
-    await client.send(rtvi_ready(), AUDIO)
+    await client.send(READY, AUDIO)
     await client.leave()
+
+
+async def never_reads_answers(client: Client) -> None:
+    await client.write_unread((post("GET") + b"\r\n") * 1000)
+
+
+async def without_a_key(client: Client) -> None:
+    await client.write(client.head().replace(b"Sec-WebSocket-Key", b"X-Key"))
+
+
+async def a_body_with_its_upgrade(client: Client) -> None:
+    await client.write(client.head("Content-Length: 5") + b"hello")
+
+
+async def half_a_head(client: Client) -> None:
+    await client.write(client.head()[:40])
 
 
 SLOWLY = Limits(messages_per_s=20, burst_s=0.5)
@@ -384,42 +289,56 @@ HOSTILE: dict[str, Hostile] = {
     "is silent on all seats": Hostile(
         is_silent, 4408, "no message came for 0.3 s", Limits(first_s=0.3)
     ),
-    "falls silent": Hostile(falls_silent, 1011, "ping timeout", PINGED),
-    "sends half a head": Hostile(sends_half_a_head, limits=QUICK),
+    "falls silent": Hostile(messages(AUDIO), 1011, "ping timeout", PINGED),
+    "sends half a head": Hostile(half_a_head, limits=QUICK),
     "trickles its head": Hostile(trickles_its_head, limits=QUICK),
-    "sends half a body": Hostile(sends_half_a_body, 405, "", QUICK),
+    "sends half a body": Hostile(raw(post() + b"Content-Length: 100\r\n\r\nhalf"), 405, "", QUICK),
     "ends its body in nonsense": Hostile(ends_its_body_in_nonsense),
-    "sends a request and nonsense": Hostile(sends_a_request_and_nonsense, 400),
-    "asks for a head and sends nonsense": Hostile(asks_for_a_head_and_sends_nonsense, 400),
-    "floods": Hostile(floods, 4429, "more than 20 messages", SLOWLY),
-    "floods with audio": Hostile(floods_audio, 4429, "", Limits(burst_s=1)),
-    "floods with text": Hostile(floods_text, 1003, "expected pipecat's protobuf"),
-    "floods with typed turns": Hostile(floods_turns, 4429, "typed turns a second"),
-    "types a book": Hostile(types_a_book, 1008, "2000 are allowed"),
-    "sends a huge message": Hostile(sends_a_huge_message, 1009, "65536"),
-    "announces a huge message": Hostile(announces_a_huge_message, 1009, "65536"),
-    "sends half a frame": Hostile(sends_half_a_frame, 1011, "ping timeout", PINGED),
-    "never ends a message": Hostile(never_ends_a_message, 4429, "fragments a second", SLOWLY),
-    "begins a message twice": Hostile(begins_a_message_twice, 1002, "continuation"),
-    "floods with pings": Hostile(floods_pings, 4429, "pings", SLOWLY),
+    "sends a request and nonsense": Hostile(raw(post() + NONSENSE), 400),
+    "asks for a head and sends nonsense": Hostile(raw(post("HEAD") + NONSENSE), 400),
+    "floods": Hostile(frames(SMALL * 30_000), 4429, "more than 20 messages", SLOWLY),
+    "floods with audio": Hostile(
+        frames(framed(BINARY, audio_frame(bytes(32_000), RATE)) * 40), 4429, "", Limits(burst_s=1)
+    ),
+    "floods with text": Hostile(
+        frames(framed(TEXT, b"x") * 30_000), 1003, "expected pipecat's protobuf"
+    ),
+    "floods with typed turns": Hostile(
+        messages(READY, *[typed("and?")] * 40), 4429, "typed turns a second"
+    ),
+    "types a book": Hostile(messages(READY, typed("x" * 9000)), 1008, "2000 are allowed"),
+    "sends a huge message": Hostile(messages(bytes(1 << 20)), 1009, "65536"),
+    "announces a huge message": Hostile(frames(HUGE), 1009, "65536"),
+    "sends half a frame": Hostile(
+        frames(framed(BINARY, AUDIO), framed(BINARY, AUDIO)[:50]), 1011, "ping timeout", PINGED
+    ),
+    "never ends a message": Hostile(frames(*ENDLESS), 4429, "fragments a second", SLOWLY),
+    "begins a message twice": Hostile(
+        frames(framed(BINARY, b"x", fin=False), framed(BINARY, b"x")), 1002, "continuation"
+    ),
+    "floods with pings": Hostile(frames(PONG_ME * 10_000), 4429, "pings", SLOWLY),
     "never reads": Hostile(never_reads, 0, "", Limits(messages_per_s=1e6, vanished_s=1.0)),
     "never reads answers": Hostile(never_reads_answers, limits=Limits(vanished_s=1.0)),
-    "speaks another protocol": Hostile(speaks_another_protocol, 1003, "got text"),
-    "sends no protobuf": Hostile(sends_no_protobuf, 1007, "3 bytes that are no frame"),
-    "sends nothing": Hostile(sends_nothing, 1007, "0 bytes that are no frame"),
-    "sends no JSON": Hostile(sends_no_json, 1007, "expected JSON"),
-    "sends deep JSON": Hostile(sends_deep_json, 1007, "expected JSON"),
-    "sends another rate": Hostile(sends_another_rate, 1007, "expected PCM16 mono at 16000 Hz"),
-    "interrupts": Hostile(interrupts_as_the_agent_does, 1008, "got a frame of interruption"),
-    "upgrades to nowhere": Hostile(upgrades_to_nowhere, 403),
-    "upgrades by POST": Hostile(upgrades_by_post, 405, "unsupported HTTP method"),
-    "upgrades without a key": Hostile(upgrades_without_a_key, 400),
-    "sends a body with its upgrade": Hostile(sends_a_body_with_its_upgrade, 400),
-    "sends thousands of headers": Hostile(sends_thousands_of_headers, 400),
-    "sends many headers": Hostile(sends_many_headers, 400),
-    "sends a long header": Hostile(sends_a_long_header, 400),
-    "asks with thousands of headers": Hostile(asks_with_thousands_of_headers, 400),
-    "sends no HTTP": Hostile(sends_no_http, 400),
+    "speaks another protocol": Hostile(messages(TWILIO), 1003, "got text"),
+    "sends no protobuf": Hostile(messages(b"\xff\xfe\xfd"), 1007, "3 bytes that are no frame"),
+    "sends nothing": Hostile(messages(b""), 1007, "0 bytes that are no frame"),
+    "sends no JSON": Hostile(
+        messages(message_frame({}).replace(b"{}", b"{[")), 1007, "expected JSON"
+    ),
+    "sends deep JSON": Hostile(messages(DEEP.SerializeToString()), 1007, "expected JSON"),
+    "sends another rate": Hostile(
+        messages(audio_frame(bytes(640), 48_000)), 1007, "expected PCM16 mono at 16000 Hz"
+    ),
+    "interrupts": Hostile(messages(interruption_frame()), 1008, "got a frame of interruption"),
+    "upgrades to nowhere": Hostile(head(path="/nowhere"), 403),
+    "upgrades by POST": Hostile(head(method="POST"), 405, "unsupported HTTP method"),
+    "upgrades without a key": Hostile(without_a_key, 400),
+    "sends a body with its upgrade": Hostile(a_body_with_its_upgrade, 400),
+    "sends thousands of headers": Hostile(head(*HEADERS), 400),
+    "sends many headers": Hostile(head(*HEADERS[:150]), 400),
+    "sends a long header": Hostile(head(f"X-Long: {'x' * 12_000}"), 400),
+    "asks with thousands of headers": Hostile(raw(MANY), 400),
+    "sends no HTTP": Hostile(raw(os.urandom(64) + b"\r\n\r\n"), 400),
     "opens too many": Hostile(opens_too_many, limits=Limits(connections=4), max_sessions=1),
     "comes and goes": Hostile(comes_and_goes, 1013, "try again", max_sessions=3),
     "vanishes": Hostile(vanishes),

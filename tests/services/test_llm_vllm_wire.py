@@ -88,19 +88,6 @@ async def test_the_servers_only_model_needs_no_name_and_is_warmed_up_once() -> N
     assert fake.chats[0].body["model"] == "only"
 
 
-@pytest.mark.parametrize(("keep_alive", "connections"), [(True, 1), (False, 3)])
-async def test_a_connection_lasts_for_the_session_or_for_a_turn(
-    keep_alive: bool, connections: int
-) -> None:
-    with serving(FakeOpenAI()) as fake:
-        service = create(settings(fake, keep_alive=keep_alive), InstantClock())
-        async with running(service, params=PARAMS) as line:
-            for turn in range(3):
-                await answered(line, replies=turn + 1)
-    assert len(fake.chats) == 3
-    assert len({chat.connection for chat in fake.chats}) == connections
-
-
 async def test_a_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(FakeOpenAI(key="s3cret")) as fake:
         monkeypatch.setenv("MY_KEY", "s3cret")
@@ -246,8 +233,3 @@ def test_another_kind_of_server_is_one_clear_line() -> None:
 def test_neither_a_server_nor_a_model_is_bad_input() -> None:
     with pytest.raises(InputError, match="neither a server nor a model"):
         SPEC.settings({})
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(InputError, match="base_url"):
-        SPEC.settings({"base_url": "127.0.0.1:8000"})

@@ -18,6 +18,7 @@ from combined_line import (
     question,
     talk,
 )
+from combined_line import combined as made_of
 from fake_openai import FakeOpenAI, serving
 from pipecat.frames.frames import (
     InterruptionFrame,
@@ -39,29 +40,20 @@ from turngap_services.llm.combine.service import OPENER_MS, CombinedLLMService, 
 __all__ = ["actors"]
 
 NAMES = tuple(spec.name for spec in SPECS)
-TYPES = {spec.name: spec.settings_type for spec in SPECS}
-FIRST_MS, STALL_MS = 1000.0, 500.0
+Made = Callable[[Clock], CombinedLLMService]
+FIRST_MS, STALL_MS = 1000.0, 500.0  # as `made_of` sets them
 HARD = "no, not two, I'd like 3"  # what `route` asks the full model
 HANGS: dict[str, Any] = {"hangs_at": 0}
 
 
-def combined(
-    which: str, full: dict[str, Any], fast: dict[str, Any], **values: Any
-) -> Callable[[Clock], CombinedLLMService]:
+def combined(which: str, full: dict[str, Any], fast: dict[str, Any], **values: Any) -> Made:
     """One of them, of `large` and `quick`."""
     full = {"text": "the full answer", "ttft_ms": 200, **full}
     fast = {"text": "the fast answer", "ttft_ms": 50, **fast}
-    values = {"first_token_ms": FIRST_MS, "stall_ms": STALL_MS, **values}
-    if which == "best-of":
-        values |= {"candidates": ["large", "quick"], "candidate_settings": [full, fast]}
-    else:
-        values |= {"full": "large", "full_settings": full}
-        values |= {"fast": "quick", "fast_settings": fast}
-    made = TYPES[which].model_validate(values)
-    return lambda clock: create(which, made, clock)
+    return made_of(which, full, fast, **values)
 
 
-def over_ms(make: Callable[[Clock], CombinedLLMService]) -> tuple[Said, float]:
+def over_ms(make: Made) -> tuple[Said, float]:
     """A hard question's reply, and when it was over."""
 
     async def timed(line: Line, errors: list[str]) -> tuple[Said, float]:
@@ -141,6 +133,16 @@ def test_where_all_hang_the_turn_fails_when_the_limits_are_over(
     assert over == pytest.approx(ms)
     assert said.counts["combined_given_up"] == 2
     assert all(actor.running == 0 for actor in actors.values())
+
+
+@pytest.mark.parametrize("which", NAMES)
+def test_where_all_fail_the_turn_fails_with_all_reasons(actors: dict[str, Actor], which: str):
+    broken = {"fails_after": 0}
+    said = one_reply(combined(which, broken, broken))
+    assert said.text == ""
+    (error,) = said.errors
+    assert "large: out of order" in error
+    assert "quick: out of order" in error
 
 
 @pytest.mark.parametrize("which", NAMES)

@@ -4,25 +4,28 @@ import json
 from typing import Any
 
 import pytest
-from combined_line import TOKEN_MS, Actor, actors, casting
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pipecat.frames.frames import EagerEndOfTurnCancelFrame
-from running_line import InstantClock
-from scripted_line import conversing
-from tool_line import (
+from combined_line import (
     ALL_MS,
     CALLS,
     FAST,
     FULL,
     ORDER,
+    TOKEN_MS,
     TOOL_MS,
     TYPES,
+    Actor,
+    actors,
     box,
+    casting,
     combined,
     paid,
     tool_turn,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pipecat.frames.frames import EagerEndOfTurnCancelFrame
+from running_line import InstantClock
+from scripted_line import conversing
 
 from turngap.agent.stack import TOOLS
 from turngap.agent.tools import toolbox, tools

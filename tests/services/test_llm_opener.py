@@ -161,12 +161,3 @@ def test_where_the_fast_model_fails_the_full_one_answers(actors: dict[str, Actor
     said = one_reply(opener(full=SAID, told=told, fast_settings={"fails_after": 0}))
     assert (said.text, said.errors) == (SAID, [])
     assert said.counts["combined_fell_back"] == 1
-
-
-def test_where_both_fail_the_turn_fails_with_both_reasons(actors: dict[str, Actor]):
-    broken = {"fails_after": 0}
-    said = one_reply(opener(fast_settings=broken, full_settings=broken))
-    assert said.text == ""
-    assert len(said.errors) == 1
-    assert "quick" in said.errors[0]
-    assert "large" in said.errors[0]

@@ -150,15 +150,6 @@ def test_a_part_that_says_nothing_has_failed(actors: dict[str, Actor]):
     assert (said.text, said.counts["combined_fell_back"]) == (FAST, 1)
 
 
-def test_where_both_fail_the_turn_fails_with_both_reasons(actors: dict[str, Actor]):
-    broken = {"fails_after": 0}
-    said = one_reply(race(fast_settings=broken, full_settings=broken))
-    assert said.text == ""
-    (error,) = said.errors
-    assert "large: out of order" in error
-    assert "quick: out of order" in error
-
-
 def test_a_winner_that_fails_on_the_way_is_not_contradicted_by_the_other(actors: dict[str, Actor]):
     said = one_reply(race(full_settings={"fails_after": 2}))
     assert said.text == "the full"

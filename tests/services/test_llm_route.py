@@ -179,12 +179,3 @@ def test_a_model_that_fails_is_replaced_by_the_other_and_this_is_said(
     assert (said.text, said.errors) == (left, [])
     assert said.counts["combined_fell_back"] == 1
     assert said.counts["combined_requests"] == 2
-
-
-def test_where_both_fail_the_turn_fails_with_both_reasons(actors: dict[str, Actor]):
-    broken = {"fails_after": 0}
-    said = one_reply(route(fast_settings=broken, full_settings=broken))
-    assert said.text == ""
-    (error,) = said.errors
-    assert "quick: out of order" in error
-    assert "large: out of order" in error

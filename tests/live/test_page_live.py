@@ -150,7 +150,7 @@ async def test_the_way_from_mouth_to_ear_is_measured_with_the_pages_own_sound() 
     async with Puppet() as agent, PageServer(agent.port) as server, chromium() as browser:
         tab = await opened(browser, server.url, WIRE)
         await tab.start()
-        assert await tab.page.inner_text("#ear-ms") == "not calibrated"
+        assert "not calibrated" in await tab.page.inner_text("#ear-note")
         trips: list[float] = []
         for wire_s in (0.04, 0.12):
             await tab.page.evaluate("(s) => (context.wire.delayTime.value = s)", wire_s)
@@ -159,13 +159,13 @@ async def test_the_way_from_mouth_to_ear_is_measured_with_the_pages_own_sound() 
             with quiet.measured():
                 assert told["n"] >= 3
             trips.append(told["round_trip_ms"])
-        assert await tab.page.inner_text("#ear-ms") != "not calibrated"
+        assert "not calibrated" not in await tab.page.inner_text("#ear-note")
         # Echo cancelling takes time of its own; and asked anew, this microphone hears nothing more.
         await tab.page.check("#speakers")
-        await tab.text("#ear-ms", lambda text: text == "not calibrated")
+        await tab.text("#ear-note", lambda text: "not calibrated" in text)
         await tab.page.click("#calibrate")
         await tab.text("#notice", lambda text: "did not hear the page" in text)
-        assert await tab.page.inner_text("#ear-ms") == "not calibrated"
+        assert "not calibrated" in await tab.page.inner_text("#ear-note")
     # The wire's own length is in it, and what the browser adds to it is the same each time.
     assert trips[0] >= 40
     with quiet.measured():

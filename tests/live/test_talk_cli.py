@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -16,7 +17,7 @@ from commandline import turngap_here
 from turngap.caller.dialects.pipecat import PipecatSession
 from turngap.caller.line import Line, open_line
 from turngap.cli import main
-from turngap.cli.serving import Where, remarks
+from turngap.cli.serving import Where, listen, remarks
 from turngap.clocks import MonotonicClock
 from turngap.core.errors import AgentError
 
@@ -159,13 +160,24 @@ def test_talk_prints_where_its_page_is_as_one_document(
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    monkeypatch.setattr(
-        "turngap.cli.serving.host_agent",
-        lambda *arguments: arguments[-1](Where("127.0.0.1", 7860, None), None),
-    )
+
+    def host(*arguments: Any) -> Path:
+        arguments[-1](Where("127.0.0.1", 7860, None), None)
+        return Path("runs/20261127T000005Z-live")
+
+    monkeypatch.setattr("turngap.cli.serving.host_agent", host)
     done = turngap_here(capsys, "talk", "--json")
     assert done.document() == {"ready": True, "page": "http://127.0.0.1:7860"}
     assert (done.code, opened) == (0, [])
+    assert "turngap report runs/20261127T000005Z-live" in done.err
+
+
+def test_talk_takes_the_next_free_port_unless_one_is_named() -> None:
+    with listen("127.0.0.1", None) as first, listen("127.0.0.1", None) as second:
+        ports = [each.getsockname()[1] for each in (first, second)]
+        assert ports[0] < ports[1]
+        with pytest.raises(AgentError, match="cannot listen on"):
+            listen("127.0.0.1", ports[0])
 
 
 async def test_sigterm_lets_the_calls_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

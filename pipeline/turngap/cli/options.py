@@ -34,6 +34,7 @@ from turngap.play.options import (
 )
 
 _SERVERS = ("serve", "talk")
+PORT = 7860
 # The commands that take all that the file has; others take where runs and scenarios are.
 CALLERS = ("replay", "check", "turns", "compare", "load", *_SERVERS)
 _WITH_JSON = (
@@ -116,8 +117,12 @@ OWN: tuple[Option, ...] = (
     ),
     Option("browser", ("talk",), SERVER, "Open the page in a browser.", bool, True, off=True),
     Option(
-        "port", _SERVERS, SERVER, "Port to listen on. 0: any free one.", int, 7860, "PORT", least=0,
-        most=65535,
+        "port", ("serve",), SERVER, "Port to listen on. 0: any free one.", int, PORT, "PORT",
+        least=0, most=65535,
+    ),
+    Option(
+        "port", ("talk",), SERVER, "Port to listen on. 0: any free one. Default: "
+        f"{PORT}, or the next free one.", int, None, "PORT", least=0, most=65535,
     ),
     Option(
         "host", _SERVERS, SERVER, "Address to listen on. Beyond this machine, clients need a "

@@ -15,13 +15,16 @@ from urllib.parse import quote
 import typer
 
 from turngap.children import PARENT_HOLDS_STDIN
+from turngap.cli.options import PORT
 from turngap.cli.shared import print_json, say
-from turngap.core.errors import InputError
+from turngap.core.errors import AgentError, InputError
 from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import is_loopback
 from turngap.play.options import Asked
 
 if TYPE_CHECKING:
+    import socket
+
     from turngap.agent.stack import Chosen
     from turngap.core.clock import Clock
     from turngap.live.answering import Answering
@@ -57,11 +60,12 @@ class Wanted:
     """The server as the flags of both commands describe it.
 
     Attributes:
+        address: host and port; without a port, the first free one from `PORT` on.
         drain_s: how long SIGTERM lets calls continue; None: as long as suits who started this.
     """
 
     choice: "AgentChoice"
-    address: tuple[str, int]
+    address: tuple[str, int | None]
     max_sessions: int
     token: str | None
     origins: tuple[str, ...]
@@ -143,7 +147,8 @@ def talk(_: typer.Context, asked: Asked) -> None:
         if asked.browser and not webbrowser.open(where.page):
             say("no browser could be opened here: open that address in one")
 
-    host_agent(_wanted(choice, asked, 0.0), _keeping(asked), asked.library, announce)
+    if run := host_agent(_wanted(choice, asked, 0.0), _keeping(asked), asked.library, announce):
+        say(f"your conversation is in {run}; to see it: turngap report {run}")
 
 
 def _wanted(choice: "AgentChoice", asked: Asked, drain_s: float | None) -> Wanted:
@@ -189,8 +194,8 @@ def _keeping(asked: Asked) -> "Keeping":
 
 def host_agent(
     wanted: Wanted, keeping: "Keeping", library: Path | None, announce: Announce
-) -> None:
-    """Serve until a signal ends it.
+) -> Path | None:
+    """Serve until a signal ends it; return the run of the last conversation.
 
     Raises:
         InputError, AgentError: it cannot listen, or the agent cannot be made ready.
@@ -203,17 +208,30 @@ def host_agent(
     server.set_log_level(wanted.log_level)
     host, port = wanted.address
     access = Access.for_host(host, wanted.token, wanted.origins)
+    listener = listen(host, port)
+    host, port = listener.getsockname()[:2]
     settings = server.ServeSettings(host, port, access)
     clock = MonotonicClock()
-    with server.bind(settings) as listener, suppress(KeyboardInterrupt):  # the ordinary end
+    live: LiveServer | None = None
+    with listener, suppress(KeyboardInterrupt):  # the ordinary end
         with _ended_by_sigterm():
             answering = _answering(wanted.choice, library, clock)
         seats = Seats(wanted.max_sessions)
         live = LiveServer(answering, settings, keeping, seats)
-        bound, port = listener.getsockname()[:2]
-        announce(Where(bound, port, access.token), answering.chosen())
+        announce(Where(host, port, access.token), answering.chosen())
         running = server.Server(live.app, settings.limits, seats, wanted.most_drain_s)
         server.serve(running, listener, live.close)
+    return live.conversations.last if live else None
+
+
+def listen(host: str, port: int | None) -> "socket.socket":
+    """Listen at the port; without one, at the first free port from `PORT` on."""
+    from turngap.agent.server import ServeSettings, bind
+
+    for free in range(PORT, PORT + 10) if port is None else ():
+        with suppress(AgentError):
+            return bind(ServeSettings(host, free))
+    return bind(ServeSettings(host, PORT if port is None else port))
 
 
 @contextmanager

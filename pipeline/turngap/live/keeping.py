@@ -120,6 +120,11 @@ class Held:
         self._writing = asyncio.Lock()
 
     @property
+    def is_kept(self) -> bool:
+        """Check whether the run stays after the server has ended."""
+        return self._keeping.out is not None
+
+    @property
     def with_whom(self) -> str:
         """Return the foreign agent, as a saved scenario names it; empty for a stack."""
         url, dialect = self._agent.get("url"), self._agent.get("dialect")
@@ -260,9 +265,14 @@ class Held:
 
 
 class Conversations:
-    """All conversations of a server: those that run, and the last that ended; `begin` makes one."""
+    """All conversations of a server: those that run, and the last that ended; `begin` makes one.
+
+    Attributes:
+        last: the run of the one that ended last, if its turns are kept.
+    """
 
     def __init__(self, begin: Callable[[], Held]) -> None:
+        self.last: Path | None = None
         self._begin = begin
         self._held: dict[str, Held] = {}
         self._ending: dict[Held, asyncio.Task[None]] = {}
@@ -312,6 +322,8 @@ class Conversations:
             logger.warning(f"a conversation could not be stored completely: {e.message}")
         if held.path is None:  # there is nothing to download
             self._forget(held)
+        elif held.is_kept:
+            self.last = held.path
         ended = [each for each, task in self._ending.items() if task.done()]
         for oldest in ended[:-MOST_ENDED]:
             self._forget(oldest)

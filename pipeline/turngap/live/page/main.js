@@ -10,7 +10,7 @@ const WORDS = {
 	insecure: `Browsers give no microphone to a page from another machine without https. Run ssh -L ${PORT}:${HOST}:${PORT} ${HOST}
 here and open http://localhost:${PORT}/?token=… with the token that turngap printed.`,
 	tab: "turngap is open in another tab, and the two would hear each other. Stop that one first.",
-	NotAllowedError: `The microphone was refused. Allow it beside the page’s address. ${AGAIN}`,
+	NotAllowedError: `The microphone was refused. Allow it next to the page’s address. ${AGAIN}`,
 	NotFoundError: `There is no microphone. Plug one in. ${AGAIN}`,
 	NotReadableError: `Another program uses the microphone. Close it. ${AGAIN}`,
 	gone: `The microphone is gone. Plug it in. ${AGAIN}`,

@@ -64,8 +64,8 @@ export class View {
 		show("page-ms", last?.gapMs);
 		show("agent-ms", last?.agentMs);
 		byId("agent-ms").closest("div").hidden = document.body.classList.contains("foreign") && last?.agentMs == null;
-		show("ear-ms", last && last.gapMs + trip);
-		if (trip === null) byId("ear-ms").textContent = "not calibrated";
+		show("ear-ms", trip === null ? null : last && last.gapMs + trip);
+		byId("ear-note").textContent = `with your audio devices${trip === null ? ": not calibrated" : ""}`;
 	}
 
 	gaps() {
@@ -76,6 +76,7 @@ export class View {
 		};
 		show("rate", all);
 		show("cut-ins", all?.cut_ins);
+		byId("so-far").hidden = !last;
 		byId("gaps").replaceChildren(...Object.entries(llms).map(([name, { p50_ms, caption }]) => {
 			const own = turns.filter(({ ended, llm }) => ended && (llm ?? "agent") === name);
 			return element("figure", {}, element("figcaption", {}, element("b", {}, this.named(name)), ` ${caption}`),

@@ -18,7 +18,7 @@ from pipecat.turns.user_start import BaseUserTurnStartStrategy
 from pipecat.turns.user_stop import BaseUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from running_line import InstantClock, Line, running
-from test_llm_anthropic_wire import AnthropicHandler
+from test_llm_hosted_wire import AnthropicHandler
 from test_llm_responses_wire import Peer, peer, say, whole
 from websockets.asyncio.server import ServerConnection
 

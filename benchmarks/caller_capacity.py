@@ -31,7 +31,7 @@ from turngap.caller.endpoint import PIPECAT, Endpoint
 from turngap.clocks import MonotonicClock, undisturbed
 from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.cue import Cue, SpeechBounds
-from turngap.core.results import OffsetRecord, Quantiles
+from turngap.core.run_record import OffsetRecord, Quantiles
 from turngap.core.stats import percentile
 from turngap.play.calibrate import absolute_quantiles, utterance
 from turngap.testing.dialects import require_half

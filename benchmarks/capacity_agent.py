@@ -16,7 +16,7 @@ from made_turns import made_turn
 
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.clock import NS_PER_S, ms_to_ns
-from turngap.core.results import PacingRecord
+from turngap.core.stored import PacingRecord
 from turngap.load.calls import Answered, MissedCallError, Played, play_step
 from turngap.load.confirm import Evidence
 from turngap.load.figures import at_once, cut_short, evidence_of, evidence_so_far, figures_of

@@ -23,7 +23,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from turngap.agent.access import Limits
 from turngap.agent.server import set_log_level
-from turngap.core.results import OffsetRecord
+from turngap.core.run_record import OffsetRecord
 
 NO_OFFSET = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
 PATIENCE_S = 20.0

@@ -2,7 +2,8 @@
 
 from turngap.core.budget import DEFAULT_BUDGET_MS, outcome_of
 from turngap.core.clock import ms_to_ns
-from turngap.core.results import PacingRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.stored import PacingRecord
 
 PUNCTUAL = PacingRecord(packets=100, late_ms_p50=0.1, late_ms_max=1.0, starved=False)
 

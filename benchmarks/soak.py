@@ -36,8 +36,8 @@ from turngap.core.frames import message_frame
 from turngap.live.answering import OwnStack
 from turngap.live.app import LiveServer
 from turngap.live.keeping import Keeping
-from turngap.play.cues import cues_of
 from turngap.play.target import AgentChoice
+from turngap.play.turns import cues_of
 from turngap.scenario.library import load_scenario
 from turngap.scenario.model import library_dir, scenario_paths
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from turngap.core.columns import TURN_COLUMNS, Column
+from turngap.core.results import TURN_COLUMNS
+from turngap.core.stored import Column
 from turngap.history.listing import COLUMNS as HISTORY_COLUMNS
 from turngap.load.export import STEP_COLUMNS
 from turngap.load.export import TURN_COLUMNS as LOAD_TURN_COLUMNS

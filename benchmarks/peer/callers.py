@@ -18,7 +18,7 @@ from turngap.caller.endpoint import Endpoint
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ns_to_ms
 from turngap.core.cue import Cue, SpeechBounds, When
-from turngap.core.results import OffsetRecord
+from turngap.core.run_record import OffsetRecord
 
 Reports = dict[int, float | None]
 

@@ -55,8 +55,8 @@ from turngap.caller.said import (
 )
 from turngap.clocks import MonotonicClock, others_first
 from turngap.core.clock import ms_to_ns, ns_to_ms
+from turngap.core.counts import COLD
 from turngap.core.stages import AGENT_MARKS
-from turngap.core.tokens import COLD
 from turngap.marks.observer import MarksObserver
 from turngap.marks.turn import GUESS, AgentTurn
 from turngap.testing import ManualClock

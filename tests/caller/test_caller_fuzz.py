@@ -21,8 +21,9 @@ from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError
 from turngap.core.events import AgentSpeech, ToolCall, TurnEnded, UserSpeech
 from turngap.core.frames import message_frame
-from turngap.core.results import OffsetRecord, Turn
-from turngap.play.turn_record import turn_record
+from turngap.core.results import Turn
+from turngap.core.run_record import OffsetRecord
+from turngap.play.turns import turn_record
 from turngap.scenario.library import load_scenarios
 from turngap.scenario.model import scenario_paths
 from turngap.store.documents import encode, parse_document
@@ -196,7 +197,7 @@ def test_a_record_that_cannot_be_made_is_an_error_with_the_reason(
     asked = {"repeat": 1, "phase_ms": 0.0, "file": "audio/001.wav", "faults": ()}
     fine = turn_record(QUESTIONS.scenario, first, budget_ms=None, **asked)
     assert fine.outcome == "answered"
-    monkeypatch.setattr("turngap.play.turn_record.plain_event", fails)
+    monkeypatch.setattr("turngap.play.turns.plain_event", fails)
     record = turn_record(QUESTIONS.scenario, first, budget_ms=None, **asked)
     assert record.outcome == "error"
     assert "turngap itself failed to make the turn's record" in (record.error or "")

@@ -8,7 +8,7 @@ from turngap.caller.hearing import MARKS_AHEAD, Listener
 from turngap.caller.said import AudioChunk, Fault, Flush, Marks
 from turngap.core.clock import ms_to_ns
 from turngap.core.events import AgentFault, AgentMarks, AgentSilent, Event, ToolCall
-from turngap.core.results import OffsetRecord
+from turngap.core.run_record import OffsetRecord
 from turngap.testing import ManualClock
 
 

@@ -9,7 +9,8 @@ from turngap.caller.hearing import OTHER_NOTES, Listener
 from turngap.caller.said import MOST_NAMES, AudioChunk, Flush, Incoming, Marks, ReplyText
 from turngap.core.errors import AgentError
 from turngap.core.events import AgentMarks, ToolCall, TurnBroken, UserSpeech
-from turngap.core.results import MarkRecord, OffsetRecord
+from turngap.core.run_record import OffsetRecord
+from turngap.core.stored import MarkRecord
 from turngap.store.documents import MAX_EVENTS_BYTES, encode
 from turngap.testing import ManualClock
 

@@ -14,7 +14,7 @@ from turngap.caller.dialects.telephony import MOST_MARKS
 from turngap.core.audio import SpeechDetector, SpeechEnd
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
 from turngap.core.cue import Cue, SpeechBounds, When
-from turngap.core.results import OffsetRecord
+from turngap.core.run_record import OffsetRecord
 from turngap.testing.agent import voice
 from turngap.testing.dialects import HungUp, Played, Spoken, make_half
 from turngap.testing.memory import End, line_to

@@ -13,7 +13,7 @@ from turngap.caller.dialects.rtvi import rtvi
 from turngap.caller.said import Message
 from turngap.core.cue import When
 from turngap.core.frames import message_frame
-from turngap.core.results import OffsetRecord
+from turngap.core.run_record import OffsetRecord
 from turngap.play.calibrate import PATIENCE, utterance
 from turngap.testing.agent import Reply, Script
 from turngap.testing.dialects import HALVES, FromCaller, Spoken

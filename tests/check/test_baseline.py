@@ -11,8 +11,8 @@ from made_records import make_record, make_turn
 from turngap.check.baseline import load, matched, more_pairs, save, why_not_comparable
 from turngap.check.verdict import judge
 from turngap.core.errors import InputError
-from turngap.core.results import PacingRecord
 from turngap.core.run_record import METRICS_VERSION
+from turngap.core.stored import PacingRecord
 from turngap.store.checks import BaselineRecord
 
 RUN = make_record()

@@ -15,7 +15,8 @@ from turngap.check.files import check_text, read_check, write_reports
 from turngap.check.plan import CONVERSATIONS, CheckPlan
 from turngap.check.play import budgets_of, noise_of
 from turngap.check.words import to_decide
-from turngap.core.results import PacingRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.stored import PacingRecord
 from turngap.play.calibrate import Calibration
 from turngap.play.target import AgentChoice
 

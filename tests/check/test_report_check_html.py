@@ -28,7 +28,7 @@ from turngap.check.charts import (
     worst,
 )
 from turngap.check.report import check_report
-from turngap.core.results import AudioRecord
+from turngap.core.stored import AudioRecord
 from turngap.report import page
 from turngap.store.runs import Run
 

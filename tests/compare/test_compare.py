@@ -28,7 +28,8 @@ from turngap.compare.report import (
 from turngap.compare.words import crossing as words_of
 from turngap.compare.words import stated
 from turngap.core.errors import AgentError, InputError
-from turngap.core.results import AnswerRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.stored import AnswerRecord
 from turngap.play.plan import Progress
 from turngap.play.target import AgentChoice, Target
 from turngap.report import markdown as markdown_writer

@@ -21,7 +21,8 @@ from turngap.compare.figures import (
     turn_ms,
     turn_usd,
 )
-from turngap.core.results import AnswerRecord, PacingRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.stored import AnswerRecord, PacingRecord
 from turngap.store.comparisons import BackendRecord, ChainRecord
 
 PRICE = (1.0, 10.0)

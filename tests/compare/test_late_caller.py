@@ -17,7 +17,8 @@ from turngap.compare.figures import Side, crossings, pairs_of
 from turngap.compare.side_by_side import told_apart
 from turngap.compare.words import answer, pair
 from turngap.core.budget import STARVED_MS
-from turngap.core.results import AnswerRecord, PacingRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.stored import AnswerRecord, PacingRecord
 from turngap.store.comparisons import COMPARISON_FILE, INCONCLUSIVE, PairRecord
 
 RIGHT = AnswerRecord(verdict="right")

@@ -10,7 +10,8 @@ from rich.console import Console
 from turngap.compare.figures import Side
 from turngap.compare.report import comparison_block, comparison_report
 from turngap.compare.words import answer
-from turngap.core.results import AnswerRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.stored import AnswerRecord
 from turngap.report import page as pages
 from turngap.store.comparisons import ComparisonRecord
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from made_records import make_turn
 
 from turngap.core.cut_ins import by_pause_length, early_turns, false_endpoints, heard_cut_in
-from turngap.core.results import PauseRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.stored import PauseRecord
 from turngap.report.turn_words import early_words
 
 # Two pauses in a turn of 4 s: 300 ms long and 900 ms long.

@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from turngap.core.clock import LONGEST_MS
-from turngap.core.results import CalibrationRecord, OffsetRecord, PacingRecord, Quantiles, Turn
-from turngap.core.run_record import METRICS_VERSION, PlanRecord, RunRecord
+from turngap.core.results import Turn
+from turngap.core.run_record import (
+    METRICS_VERSION,
+    CalibrationRecord,
+    OffsetRecord,
+    PlanRecord,
+    Quantiles,
+    RunRecord,
+)
+from turngap.core.stored import PacingRecord
 
 _scalars = (
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text() | st.floats(-1e9, 1e9)

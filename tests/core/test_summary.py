@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from turngap.core.budget import OUTCOMES, Outcome, TurnEnd
 from turngap.core.clock import ms_to_ns, ns_to_ms
-from turngap.core.results import NO_TEXT, AnswerRecord, AudioRecord, PacingRecord, Turn
+from turngap.core.results import Turn
 from turngap.core.stages import Stage
+from turngap.core.stored import NO_TEXT, AnswerRecord, AudioRecord, PacingRecord
 from turngap.core.summary import summarise
 from turngap.report import words
 

@@ -33,8 +33,7 @@ from turngap.caller.conversation import Conversation, Patience  # noqa: E402
 from turngap.core.cue import When  # noqa: E402
 from turngap.core.results import Turn  # noqa: E402
 from turngap.play.calibrate import loopback_script, measured, plan  # noqa: E402
-from turngap.play.cues import cues_of  # noqa: E402
-from turngap.play.turn_record import turn_record  # noqa: E402
+from turngap.play.turns import cues_of, turn_record  # noqa: E402
 from turngap.scenario.library import LoadedScenario, load_scenario  # noqa: E402
 from turngap.scenario.model import library_dir  # noqa: E402
 from turngap.testing.agent import Account, Reply, Script, Truth  # noqa: E402

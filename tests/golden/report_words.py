@@ -28,7 +28,8 @@ from turngap.check.stored import compare_stored, diff_report  # noqa: E402
 from turngap.compare.figures import Side  # noqa: E402
 from turngap.compare.report import comparison_report  # noqa: E402
 from turngap.core.events import ToolCall  # noqa: E402
-from turngap.core.results import AnswerRecord, BackchannelRecord, JudgeRecord, Turn  # noqa: E402
+from turngap.core.results import Turn  # noqa: E402
+from turngap.core.stored import AnswerRecord, BackchannelRecord, JudgeRecord  # noqa: E402
 from turngap.fleet.report import read_simulation, simulation_report  # noqa: E402
 from turngap.history.kinds import Entry  # noqa: E402
 from turngap.history.listing import list_report  # noqa: E402

@@ -11,7 +11,8 @@ from made_records import make_comparison, make_record, make_turn
 import turngap.cli
 from turngap.check import baseline
 from turngap.compare.figures import Side
-from turngap.core.results import PauseRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.stored import PauseRecord
 from turngap.store.checks import CHECK_FILE, SideRecord
 from turngap.store.comparisons import COMPARISON_FILE, TURNS_FILE, TurnsRecord
 from turngap.store.documents import encode, write_document

@@ -46,7 +46,7 @@ from turngap.backends import BackendSettings, BackendSpec, ConfiguredBackend, Ki
 from turngap.caller.conversation import Conversation, PlayedTurn
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 from turngap.core.tracked import TrackedTurn
-from turngap.play.cues import cues_of
+from turngap.play.turns import cues_of
 from turngap.play.virtual import line_to_stack
 from turngap.scenario.library import load_scenarios
 from turngap.scenario.model import library_dir, scenario_paths

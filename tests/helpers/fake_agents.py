@@ -15,7 +15,8 @@ from turngap.caller.endpoint import PIPECAT, Endpoint
 from turngap.check.plan import CheckPlan
 from turngap.check.play import Checked, check
 from turngap.core.errors import AgentError
-from turngap.core.results import PacingRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.stored import PacingRecord
 from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.store.checks import CheckRecord

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from made_records import MARKS_MS, make_record, make_turn
 
-from turngap.core.results import AudioRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.stored import AudioRecord
 from turngap.store.checks import (
     NOTHING_COMPARED,
     BaselineUse,

@@ -7,18 +7,16 @@ from typing import Any
 from turngap.compare.figures import Side, backend_figures, chain_of, crossings, pairs_of
 from turngap.core.budget import DEFAULT_BUDGET_MS, TurnEnd, outcome_of
 from turngap.core.clock import ms_to_ns
-from turngap.core.results import (
-    AudioRecord,
+from turngap.core.results import Turn
+from turngap.core.run_record import (
     CalibrationRecord,
     MachineRecord,
-    MarkRecord,
     OffsetRecord,
-    PacingRecord,
     Quantiles,
-    Turn,
+    RunRecord,
 )
-from turngap.core.run_record import RunRecord
 from turngap.core.stages import AGENT_MARKS, Stage, stages_of
+from turngap.core.stored import AudioRecord, MarkRecord, PacingRecord
 from turngap.store.comparisons import ComparisonRecord
 from turngap.store.provenance import this_machine
 from turngap.store.runs import Run

@@ -17,7 +17,8 @@ from turngap.backends import ConfiguredBackend
 from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
 from turngap.core.events import ToolCall
-from turngap.core.results import AnswerRecord, AudioRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.stored import AnswerRecord, AudioRecord
 from turngap.judge import play
 from turngap.judge.play import (
     RATE,

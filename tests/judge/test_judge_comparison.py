@@ -10,7 +10,8 @@ from fake_openai import FakeOpenAI, serving
 from made_records import make_turn
 
 from turngap.compare.report import MARKDOWN_FILE, read_comparison
-from turngap.core.results import AnswerRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.stored import AnswerRecord
 from turngap.store.runs import read_run
 
 Capsys = pytest.CaptureFixture[str]

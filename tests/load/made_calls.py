@@ -12,7 +12,8 @@ from turngap.caller.line import Line
 from turngap.core.budget import STARVED_MS
 from turngap.core.clock import NS_PER_S, Clock
 from turngap.core.cue import SpeechBounds
-from turngap.core.results import MarkRecord, PacingRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.stored import MarkRecord, PacingRecord
 from turngap.load.calls import LinePlayer, Played, play_calls
 from turngap.load.plan import shape_of
 from turngap.load.schedule import Call, Step, Window, held

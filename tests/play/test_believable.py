@@ -18,14 +18,14 @@ from turngap.clocks import MonotonicClock
 from turngap.core.budget import STARVED_MS
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError, ExitCode, InputError
-from turngap.core.results import OffsetRecord
+from turngap.core.run_record import OffsetRecord
 from turngap.core.summary import summarise
 from turngap.play.calibrate import calibrate, plan, utterance
 from turngap.play.plan import PlayPlan
 from turngap.play.process import running
 from turngap.play.run import RunInProgress, kept, why_invalid
 from turngap.play.target import AgentChoice, Target
-from turngap.play.turn_record import pacing_record
+from turngap.play.turns import pacing_record
 from turngap.scenario.library import load_scenarios
 from turngap.scenario.model import library_dir, scenario_paths
 from turngap.store.runs import read_run

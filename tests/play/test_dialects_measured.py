@@ -14,7 +14,7 @@ from turngap.caller.dialects.registry import dialects
 from turngap.caller.line import Line
 from turngap.core.clock import Clock
 from turngap.core.cue import Cue, When
-from turngap.core.results import OffsetRecord
+from turngap.core.run_record import OffsetRecord
 from turngap.play.calibrate import (
     PATIENCE,
     Calibration,

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 from made_records import make_turn
 
-from turngap.core.results import BackchannelRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.stored import BackchannelRecord
 from turngap.core.summary import turn_taking
 
 

@@ -5,7 +5,7 @@ import pytest
 from html_page import Page
 from made_records import make_record, make_run, make_turn
 
-from turngap.core.results import AudioRecord, HoleRecord
+from turngap.core.stored import AudioRecord, HoleRecord
 from turngap.report.evidence import MOST_TURNS, PLACES, TRACK_PX, evidence
 from turngap.report.run import render
 from turngap.store.runs import Run, read_run

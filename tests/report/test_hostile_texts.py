@@ -16,8 +16,9 @@ from turngap.compare.figures import Side
 from turngap.compare.report import comparison_block, comparison_svg
 from turngap.core.errors import AgentError
 from turngap.core.events import ToolCall
-from turngap.core.results import AnswerRecord, BackchannelRecord, JudgeRecord, Turn
+from turngap.core.results import Turn
 from turngap.core.stages import Stage
+from turngap.core.stored import AnswerRecord, BackchannelRecord, JudgeRecord
 from turngap.core.untrusted import xml_text
 from turngap.report.console import run_svg, turn_block
 from turngap.report.markdown import markdown

@@ -9,8 +9,8 @@ from made_records import every_outcome, make_run, make_turn, scaled
 from rich.cells import cell_len
 from rich.console import Console
 
-from turngap.core.results import BackchannelRecord
 from turngap.core.stages import MARKS
+from turngap.core.stored import BackchannelRecord
 from turngap.report import words
 from turngap.report.console import Scale, run_svg, telling_turns, turn_block
 from turngap.report.run import summary_block

@@ -8,7 +8,7 @@ from html_page import Page
 from made_records import every_outcome, make_record, make_run, make_turn, scaled
 
 from turngap.core.errors import InputError
-from turngap.core.results import AudioRecord, BackchannelRecord
+from turngap.core.stored import AudioRecord, BackchannelRecord
 from turngap.report.charts import Agent, gap_chart
 from turngap.report.run import render, write_html
 from turngap.store.runs import Run, read_run

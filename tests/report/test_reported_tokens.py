@@ -3,8 +3,7 @@
 from made_records import make_run, make_turn
 
 from turngap.core.results import Turn
-from turngap.core.summary import summarise
-from turngap.core.tokens import token_figures
+from turngap.core.summary import summarise, token_figures
 from turngap.report.console import turn_block
 from turngap.report.run import summary_block
 

@@ -17,8 +17,8 @@ from turngap.core.events import (
     TurnEnded,
     UserSpeech,
 )
-from turngap.core.results import NO_TEXT, AnswerRecord
 from turngap.core.spoken import LETTER_MS, letters
+from turngap.core.stored import NO_TEXT, AnswerRecord
 from turngap.core.tracked import TrackedTurn
 from turngap.core.turns import TurnTracker
 from turngap.scenario.answers import (

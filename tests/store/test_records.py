@@ -1,10 +1,12 @@
 """Counts in a stored turn."""
 
 from turngap.core.clock import ms_to_ns
+from turngap.core.cue import Utterance
 from turngap.core.events import AgentMarks, AgentSpeech, ToolCall, TurnEnded, UserSpeech
+from turngap.core.results import Turn
+from turngap.core.stored import AudioRecord, PacingRecord
 from turngap.core.tracked import TrackedTurn
 from turngap.core.turns import TurnTracker
-from turngap.store.turns import stored_fields
 
 
 def played(*told: AgentMarks) -> TrackedTurn:
@@ -18,6 +20,12 @@ def played(*told: AgentMarks) -> TrackedTurn:
     return turn
 
 
+def stored(turn: TrackedTurn) -> Turn:
+    pacing = PacingRecord(packets=0, late_ms_p50=None, late_ms_max=None, starved=False)
+    audio = AudioRecord(file="", user_start_ms=0, user_end_ms=1000, onset_ms=None)
+    return Turn.of(turn, Utterance(scenario="a", say="Hello."), pacing=pacing, audio=audio)
+
+
 def marks(number: int, sent_ms: float, why: str, **counts: float) -> AgentMarks:
     return AgentMarks(number, {"sent": ms_to_ns(sent_ms)}, {}, counts, why)
 
@@ -25,15 +33,15 @@ def marks(number: int, sent_ms: float, why: str, **counts: float) -> AgentMarks:
 def test_what_was_counted_adds_up_and_the_hold_is_that_of_what_was_heard() -> None:
     early = marks(1, 700, "open", hold_ms=1200, speculations=2, speculations_wasted=1)
     heard = marks(2, 1388, "complete", hold_ms=250, speculations=3)
-    fields = stored_fields(played(early, heard))
-    assert fields["counts"] == {"hold_ms": 250, "speculations": 5, "speculations_wasted": 1}
-    assert fields["endpoint_why"] == "complete"
+    turn = stored(played(early, heard))
+    assert turn.counts == {"hold_ms": 250, "speculations": 5, "speculations_wasted": 1}
+    assert turn.endpoint_why == "complete"
 
 
 def test_how_fast_the_llm_was_is_of_what_was_heard() -> None:
     early = marks(1, 700, "open", llm_ttft_ms=90, llm_cold=1, llm_queue_ms=7, llm_prompt_tokens=50)
     heard = marks(2, 1388, "complete", llm_ttft_ms=150, llm_tokens_per_s=60, llm_prompt_tokens=70)
-    assert stored_fields(played(early, heard))["counts"] == {
+    assert stored(played(early, heard)).counts == {
         "llm_ttft_ms": 150,
         "llm_tokens_per_s": 60,
         "llm_prompt_tokens": 120,
@@ -43,38 +51,38 @@ def test_how_fast_the_llm_was_is_of_what_was_heard() -> None:
 def test_what_is_told_in_two_pieces_is_counted_once() -> None:
     first = marks(1, 1388, "complete", hold_ms=250, speculations=1)
     whole = marks(1, 1388, "complete", hold_ms=250, speculations=1, lead_cut_ms=4)
-    fields = stored_fields(played(first, whole))
-    assert fields["counts"] == {"hold_ms": 250, "speculations": 1, "lead_cut_ms": 4}
+    turn = stored(played(first, whole))
+    assert turn.counts == {"hold_ms": 250, "speculations": 1, "lead_cut_ms": 4}
 
 
 def test_an_agent_that_counts_nothing_has_no_counts() -> None:
-    fields = stored_fields(played())
-    assert (fields["counts"], fields["endpoint_why"]) == ({}, None)
+    turn = stored(played())
+    assert (turn.counts, turn.endpoint_why) == ({}, None)
 
 
 def test_calls_are_stored_those_of_answers_never_heard_too_and_a_silent_agent_is_known() -> None:
     sent = {"sent": ms_to_ns(700)}
     early = AgentMarks(1, sent, calls=(ToolCall("clock", {}, error="cancelled"),))
     heard = AgentMarks(2, {"sent": ms_to_ns(1388)}, calls=(ToolCall("clock", {}, 5.0, "{}"),))
-    assert stored_fields(played(early, heard))["calls"] == (
+    assert stored(played(early, heard)).calls == (
         ToolCall(name="clock", error="cancelled"),
         ToolCall(name="clock", ms=5.0, result="{}"),
     )
-    assert stored_fields(played(AgentMarks(1, sent, calls=())))["calls"] == ()
-    assert stored_fields(played(AgentMarks(1, sent)))["calls"] is None
+    assert stored(played(AgentMarks(1, sent, calls=()))).calls == ()
+    assert stored(played(AgentMarks(1, sent))).calls is None
 
 
 def test_of_what_is_told_in_two_pieces_the_later_calls_count() -> None:
     sent = {"sent": ms_to_ns(1388)}
     first = AgentMarks(1, sent, calls=(ToolCall("clock", {}),))
     then = AgentMarks(1, sent, calls=(ToolCall("clock", {}, 5.0),))
-    (call,) = stored_fields(played(first, then))["calls"]
+    (call,) = stored(played(first, then)).calls or ()
     assert call.ms == 5.0
 
 
 def test_a_turn_knows_how_long_the_person_spoke_and_when_the_agent_took_it_to_be_over() -> None:
     early = AgentMarks(1, {"endpoint": ms_to_ns(600), "llm_request": ms_to_ns(601)})
     heard = AgentMarks(2, {"endpoint": ms_to_ns(1200), "sent": ms_to_ns(1388)})
-    fields = stored_fields(played(early, heard))
-    assert (fields["speech_ms"], fields["endpoints_ms"]) == (1000.0, (600.0, 1200.0))
-    assert stored_fields(played())["endpoints_ms"] is None
+    turn = stored(played(early, heard))
+    assert (turn.speech_ms, turn.endpoints_ms) == (1000.0, (600.0, 1200.0))
+    assert stored(played()).endpoints_ms is None

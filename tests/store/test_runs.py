@@ -16,9 +16,9 @@ from made_records import every_outcome, make_record, make_turn
 
 from turngap.core.errors import ExitCode, InputError
 from turngap.core.events import ToolCall
-from turngap.core.results import MarkRecord, PauseRecord
 from turngap.core.run_record import METRICS_VERSION, PlanRecord
 from turngap.core.secrets import REMOVED
+from turngap.core.stored import MarkRecord, PauseRecord
 from turngap.play.process import child
 from turngap.store.documents import encode, writing
 from turngap.store.folders import (

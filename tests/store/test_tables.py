@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_records import every_outcome, make_record, make_turn
 
-from turngap.core.columns import TURN_COLUMNS, Column
 from turngap.core.errors import InputError
-from turngap.core.results import AnswerRecord, JudgeRecord, Turn
+from turngap.core.results import TURN_COLUMNS, Turn
 from turngap.core.stages import STAGES
+from turngap.core.stored import AnswerRecord, Column, JudgeRecord
 from turngap.report.run import run_json
 from turngap.store.runs import Run
 from turngap.store.tables import (

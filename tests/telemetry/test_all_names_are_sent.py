@@ -13,7 +13,7 @@ from virtual_agents import VirtualAgents
 from turngap.caller.endpoint import Endpoint
 from turngap.core.clock import NS_PER_S
 from turngap.core.events import ToolCall
-from turngap.core.results import AnswerRecord
+from turngap.core.stored import AnswerRecord
 from turngap.load.calls import Answered, load_turn
 from turngap.load.schedule import Call, Shape, Step, Window
 from turngap.load.steps import TracedSteps

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_records import make_turn
 
-from turngap.core.results import PauseRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.stored import PauseRecord
 from turngap.store.comparisons import CurveRecord
 from turngap.turns.figures import (
     measured_curve,

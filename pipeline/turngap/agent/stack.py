@@ -20,8 +20,7 @@ from turngap.backends import (
 )
 from turngap.core.errors import InputError, known_names, url_meant
 from turngap.core.problems import problems, reason
-from turngap.core.results import HeldOutRecord
-from turngap.core.run_record import SIMULATED_LLM
+from turngap.core.run_record import SIMULATED_LLM, HeldOutRecord
 from turngap.core.secrets import remember_secrets, text_without_secrets
 from turngap.store.files import read_toml
 

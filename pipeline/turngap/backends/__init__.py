@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
     from turngap.core.audio import Pcm
-    from turngap.core.results import HeldOutRecord
+    from turngap.core.run_record import HeldOutRecord
 
 
 @dataclass(frozen=True, slots=True)

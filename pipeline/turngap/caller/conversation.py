@@ -27,7 +27,7 @@ from turngap.core.credits import PAUSE_MS, SENTENCE_MS
 from turngap.core.cue import AFTER_REPLY_MS, BackchannelCue, Cue, Recording, When
 from turngap.core.errors import AgentError
 from turngap.core.events import Event, PlayoutFlushed, TurnEnded, UserBackchannel, UserSpeech
-from turngap.core.results import OffsetRecord
+from turngap.core.run_record import OffsetRecord
 from turngap.core.tracked import TrackedTurn, unfinished
 
 # Silence before anybody speaks, because VADs need a moment of the line.

@@ -26,7 +26,7 @@ from turngap.core.events import (
     UserSpeech,
     UserTranscript,
 )
-from turngap.core.results import OffsetRecord
+from turngap.core.run_record import OffsetRecord
 from turngap.core.stages import Slack
 from turngap.core.turns import TurnTracker
 from turngap.core.untrusted import MOST_SENTENCE

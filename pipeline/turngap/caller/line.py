@@ -31,7 +31,7 @@ from turngap.caller.wav import WavReader
 from turngap.core.audio import Pcm
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
-from turngap.core.results import OffsetRecord
+from turngap.core.run_record import OffsetRecord
 from turngap.core.untrusted import MOST_SENTENCE, printable
 
 LINE_LOST, HUNG_UP = "agent.line_lost", "agent.hung_up"

@@ -12,8 +12,8 @@ from turngap.core import starvation
 from turngap.core.budget import REPLIED, STARVED_MS, outcome_of
 from turngap.core.errors import InputError
 from turngap.core.paired import Pair, Reading
-from turngap.core.results import MachineRecord, Turn, TurnKey
-from turngap.core.run_record import METRICS_VERSION, TOLD_BY_THE_LINE, RunRecord
+from turngap.core.results import Turn, TurnKey
+from turngap.core.run_record import METRICS_VERSION, TOLD_BY_THE_LINE, MachineRecord, RunRecord
 from turngap.core.summary import summarise
 from turngap.core.untrusted import printable
 from turngap.store.checks import BaselineRecord, BaselineTurn

@@ -7,8 +7,7 @@ from rich.text import Text
 
 from turngap.check import charts, words
 from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES, STARVED_MS
-from turngap.core.summary import counted_turns
-from turngap.core.tokens import token_figures
+from turngap.core.summary import counted_turns, token_figures
 from turngap.report import looks, terminal, turn_words
 from turngap.report import words as report_words
 from turngap.report.charts import Agent, domain_of, gap_chart

@@ -33,10 +33,10 @@ from turngap.compare.side_by_side import (
 )
 from turngap.core.budget import SILENT
 from turngap.core.clusters import Take
+from turngap.core.counts import CACHE_READ, CACHE_READ_NET, CACHE_WRITTEN
 from turngap.core.results import Turn
 from turngap.core.stats import Percentile, percentile_of
 from turngap.core.summary import counted_turns, due_ms, due_percentile, summarise
-from turngap.core.tokens import CACHE_READ, CACHE_READ_NET, CACHE_WRITTEN
 from turngap.store.comparisons import (
     INCONCLUSIVE,
     BackendRecord,

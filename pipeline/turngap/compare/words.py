@@ -6,7 +6,7 @@ from turngap.compare.side_by_side import told_apart
 from turngap.core.budget import REPLIED
 from turngap.core.clusters import NO_INTERVAL
 from turngap.core.cut_ins import CutIns
-from turngap.core.results import JudgedWith
+from turngap.core.run_record import JudgedWith
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.summary import Verdicts
 from turngap.core.untrusted import printable

@@ -6,7 +6,9 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turngap.core.audio import Pcm
+from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.clock import LONGEST_MS
+from turngap.core.stored import PauseRecord
 
 Ms = Annotated[float, Field(ge=0, le=LONGEST_MS)]
 
@@ -95,3 +97,16 @@ class Cue(Recording):
     when: When
     budget_ms: float
     backchannels: tuple[BackchannelCue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Utterance:
+    """What the person says in a turn of a scenario, and the budget of the answer.
+
+    `pauses` are the labelled silences in it; None: no one looked for any.
+    """
+
+    scenario: str
+    say: str
+    budget_ms: float = DEFAULT_BUDGET_MS
+    pauses: tuple[PauseRecord, ...] | None = None

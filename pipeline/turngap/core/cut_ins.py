@@ -8,8 +8,9 @@ from typing import Any
 
 from turngap.core.budget import Outcome
 from turngap.core.clusters import Take
-from turngap.core.results import PauseRecord, Turn
+from turngap.core.results import Turn
 from turngap.core.stats import Proportion, proportion_of
+from turngap.core.stored import PauseRecord
 
 # A decision this soon after a pause was drawn by it, as VADs and labels are no finer. So was what
 # is heard this soon after it, if the agent does not say when it decided: answers take their time.

@@ -4,8 +4,8 @@ All instants are nanoseconds of the caller's clock.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Literal
 
 from turngap.core.budget import DEFAULT_BUDGET_MS, TurnEnd
 
@@ -17,6 +17,7 @@ class UserSpeech:
     `over_reply` says that it was meant to fall into the agent's reply to the turn before.
     """
 
+    kind: ClassVar[Literal["UserSpeech"]] = "UserSpeech"
     turn: int
     start_ns: int
     end_ns: int
@@ -28,6 +29,7 @@ class UserSpeech:
 class UserBackchannel:
     """The person says "mm-hm" over the reply, from `at_ns` on, and wants no answer to it."""
 
+    kind: ClassVar[Literal["UserBackchannel"]] = "UserBackchannel"
     at_ns: int
 
 
@@ -40,6 +42,7 @@ class AgentSpeech:
     reported before: `instead_of_ns`. `dbfs` is the level at which it began.
     """
 
+    kind: ClassVar[Literal["AgentSpeech"]] = "AgentSpeech"
     onset_ns: int
     received_ns: int
     lead_ns: int = 0
@@ -52,6 +55,7 @@ class AgentSpeech:
 class AgentSilence:
     """The agent's speech was last audible at `at_ns`; `dbfs` of its loud parts, if known."""
 
+    kind: ClassVar[Literal["AgentSilence"]] = "AgentSilence"
     at_ns: int
     dbfs: float | None = None
 
@@ -63,6 +67,7 @@ class AgentSound:
     `dbfs` is the level of its loudest 10 ms.
     """
 
+    kind: ClassVar[Literal["AgentSound"]] = "AgentSound"
     at_ns: int
     dbfs: float
 
@@ -71,6 +76,7 @@ class AgentSound:
 class AgentBed:
     """From `at_ns` on, sound of this level continues while no one speaks; None: no longer."""
 
+    kind: ClassVar[Literal["AgentBed"]] = "AgentBed"
     at_ns: int
     dbfs: float | None
 
@@ -79,6 +85,7 @@ class AgentBed:
 class PlayoutFlushed:
     """The dialect asked the caller to drop what it has not played yet (barge-in)."""
 
+    kind: ClassVar[Literal["PlayoutFlushed"]] = "PlayoutFlushed"
     at_ns: int
 
 
@@ -111,6 +118,7 @@ class AgentMarks:
     `told_ns`, when the report arrived, says to which of the user's turns it belongs.
     """
 
+    kind: ClassVar[Literal["AgentMarks"]] = "AgentMarks"
     agent_turn: int
     marks: Mapping[str, int]
     raw: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -125,6 +133,7 @@ class AgentMarks:
 class AgentFault:
     """The agent reported an error of its own in a message, which does not say of which turn."""
 
+    kind: ClassVar[Literal["AgentFault"]] = "AgentFault"
     at_ns: int
     error: str
 
@@ -133,6 +142,7 @@ class AgentFault:
 class AgentSilent:
     """The agent says why it has no reply to give, though nothing failed."""
 
+    kind: ClassVar[Literal["AgentSilent"]] = "AgentSilent"
     at_ns: int
     why: str
 
@@ -141,6 +151,7 @@ class AgentSilent:
 class EndpointTold:
     """The agent said that it took the user's turn to be over, in the words of its protocol."""
 
+    kind: ClassVar[Literal["EndpointTold"]] = "EndpointTold"
     at_ns: int
 
 
@@ -148,6 +159,7 @@ class EndpointTold:
 class UserTranscript:
     """The agent's final word on what it heard."""
 
+    kind: ClassVar[Literal["UserTranscript"]] = "UserTranscript"
     at_ns: int
     text: str
 
@@ -156,6 +168,7 @@ class UserTranscript:
 class AgentText:
     """A piece of what the agent says it speaks."""
 
+    kind: ClassVar[Literal["AgentText"]] = "AgentText"
     at_ns: int
     text: str
 
@@ -167,6 +180,7 @@ class TurnBroken:
     It is a message that could not be read, or one too many.
     """
 
+    kind: ClassVar[Literal["TurnBroken"]] = "TurnBroken"
     at_ns: int
     why: str
 
@@ -178,6 +192,7 @@ class TurnEnded:
     `more` of the reply is `due` by the agent's words, or `may` come, as none called it whole.
     """
 
+    kind: ClassVar[Literal["TurnEnded"]] = "TurnEnded"
     turn: int
     at_ns: int
     reason: TurnEnd
@@ -201,6 +216,29 @@ Event = (
     | TurnBroken
     | TurnEnded
 )
+# What `kind` an event has: the name by which it is stored, whatever its class is called.
+EventKind = Literal[
+    "UserSpeech",
+    "UserBackchannel",
+    "AgentSpeech",
+    "AgentSilence",
+    "AgentSound",
+    "AgentBed",
+    "PlayoutFlushed",
+    "AgentMarks",
+    "AgentFault",
+    "AgentSilent",
+    "EndpointTold",
+    "UserTranscript",
+    "AgentText",
+    "TurnBroken",
+    "TurnEnded",
+]
+
+
+def plain_event(event: Event) -> dict[str, Any]:
+    """Convert an event to the form in which JSON stores it."""
+    return {"event": event.kind, **asdict(event)}
 
 
 def calls_of(agent_turns: Sequence[AgentMarks]) -> tuple[ToolCall, ...] | None:

@@ -1,26 +1,38 @@
-"""Models of a stored turn, of the instrument's state and of the machine."""
+"""A turn as it is stored: a line of `turns.jsonl`, made of what was tracked, and a table's row."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from pydantic import Field
 
 from turngap.core.budget import REPLIED, Outcome, TurnEnd
-from turngap.core.columns import TURN_COLUMNS, Row, row_of
-from turngap.core.stages import Stage
-from turngap.core.stats import Proportion
+from turngap.core.clock import ns_to_ms
+from turngap.core.counts import claimed_gap
+from turngap.core.cue import Utterance
+from turngap.core.events import EventKind, calls_of
+from turngap.core.stages import AGENT_MARKS, STAGES, UNATTRIBUTED, Stage
 from turngap.core.stored import (
+    AnswerRecord,
+    AudioRecord,
+    BackchannelRecord,
     BudgetMs,
     Calls,
+    Column,
     Counts,
     Document,
     Events,
+    HoleRecord,
+    JudgeRecord,
+    MarkRecord,
     Notes,
+    PacingRecord,
+    PauseRecord,
+    Row,
     Said,
-    Settings,
-    Stored,
+    row_of,
 )
+from turngap.core.tracked import TrackedTurn
 
 # What the note of a turn begins with if what was heard may belong to another.
 AMBIGUOUS = "ambiguous: "
@@ -30,121 +42,7 @@ DISCONTIGUOUS_MS = 2000.0
 # Scenario, turn, phase and round.
 TurnKey = tuple[str, int, float, int]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarkRecord:
-    """A named instant. `at_ns`: caller's clock; `raw_ns`: as the agent's own clock gave it."""
-
-    name: Said
-    at_ns: int
-    vantage: Literal["caller", "agent"]
-    raw_ns: int | None = None
-
-
-class PacingRecord(Stored):
-    """The caller's own lateness between the user's start and the agent's onset.
-
-    `late_ms_*`: its packets, against their schedule. `loop_lag_ms_max`: its event loop, which
-    stamps what arrives. A turn is starved when either exceeds the run's `starved_ms`.
-    """
-
-    packets: int
-    late_ms_p50: float | None
-    late_ms_max: float | None
-    loop_lag_ms_max: float | None = None
-    starved: bool
-
-    @property
-    def error_ms(self) -> float:
-        """Return the most that the caller's lateness (sent late, read late) can add to the gap."""
-        return (self.late_ms_max or 0.0) + (self.loop_lag_ms_max or 0.0)
-
-
-class AudioRecord(Stored):
-    """The place of a turn in its stereo file (left user, right agent), ms from the file's start.
-
-    `label_error_ms`: how far off the person's end may be, and with it the gap; None: no one said.
-    """
-
-    file: str
-    user_start_ms: float
-    user_end_ms: float
-    onset_ms: float | None
-    label_error_ms: float | None = None
-
-
-class BackchannelRecord(Stored):
-    """A backchannel laid over this turn's reply, and whether the agent stopped for it."""
-
-    say: str
-    start_ms: float
-    reply_stopped: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PauseRecord:
-    """A labelled silence of the person inside their turn, ms from the turn's first sound."""
-
-    start_ms: float
-    end_ms: float
-
-    @property
-    def ms(self) -> float:
-        return self.end_ms - self.start_ms
-
-
-NO_TEXT = "the agent did not report what it said"
-
-
-class HoleRecord(Stored):
-    """Silence within a reply: from when on, ms from the reply's onset, and for how long."""
-
-    at_ms: float
-    ms: float
-
-
-class AnswerRecord(Stored):
-    """A verdict on a turn's answer, judged on what was heard and on what was called.
-
-    `failed` says what of the expectation was not met, of a wrong one; `why` is the reason why none
-    was judged. `source` says whose words `heard` are: the agent's own, or a recogniser's.
-    """
-
-    verdict: Literal["right", "wrong", "not_judged"]
-    source: Literal["agent text", "transcribed"] = "agent text"
-    heard: Said = ""
-    failed: tuple[Said, ...] = ()
-    why: str | None = None
-
-    @property
-    def right(self) -> bool | None:
-        """Return whether the reply was right; None if that was not judged."""
-        return None if self.verdict == "not_judged" else self.verdict == "right"
-
-
-class JudgedWith(Stored):
-    """The recogniser with which a run was judged after it was played.
-
-    `closed_domain`: a recogniser that hears nothing but sentences that it was given, whatever is
-    said. `prompt`: the prompt of a judge model.
-    """
-
-    backend: str
-    settings: Settings
-    closed_domain: bool = False
-    prompt: str | None = None
-    utc: str
-
-
-class JudgeRecord(Stored):
-    """A judge model's verdict on a turn, and why; `right` is None where it gave none.
-
-    `source` says whose words it judged: the agent's own, or a recogniser's.
-    """
-
-    right: bool | None
-    why: Said = ""
-    source: Literal["agent text", "transcribed"] = "agent text"
+UNJUDGED = AnswerRecord(verdict="not_judged", why="nothing is expected of this reply")
 
 
 class Turn(Document):
@@ -216,13 +114,90 @@ class Turn(Document):
     endpoint_why: Said | None = None
     llm: str | None = None
     calls: Calls = None
-    answer: AnswerRecord = AnswerRecord(
-        verdict="not_judged", why="nothing is expected of this reply"
-    )
+    answer: AnswerRecord = UNJUDGED
     transcribed: AnswerRecord | None = None
     judged: JudgeRecord | None = None
     left_out: str | None = None
     events: Events = ()
+
+    @classmethod
+    def of(
+        cls,
+        turn: TrackedTurn,
+        said: Utterance,
+        *,
+        pacing: PacingRecord,
+        audio: AudioRecord | None,
+        repeat: int = 1,
+        phase_ms: float = 0.0,
+        greeting_ms: float | None = None,
+        holes: tuple[HoleRecord, ...] = (),
+        backchannels: tuple[BackchannelRecord, ...] = (),
+        faults: tuple[str, ...] = (),
+        notes: Mapping[str, int] = MappingProxyType({}),
+        llm: str | None = None,
+        answer: AnswerRecord = UNJUDGED,
+        left_out: str | None = None,
+        events: Sequence[Mapping[str, Any]] = (),
+    ) -> "Turn":
+        """Build the record of a turn that was tracked; one without `audio` was not played."""
+        heard = turn.heard_agent_turn
+        odd = {AMBIGUOUS + why: 1 for why in turn.ambiguous} | dict.fromkeys(turn.guesses, 1)
+        if turn.why_no_marks is not None:
+            odd[f"no marks: {turn.why_no_marks}"] = 1
+        return cls(
+            scenario=said.scenario,
+            turn=turn.turn,
+            repeat=repeat,
+            phase_ms=phase_ms,
+            say=said.say,
+            speech_ms=None if audio is None else ns_to_ms(turn.user_end_ns - turn.user_start_ns),
+            pauses=said.pauses,
+            endpoints_ms=None
+            if turn.endpoints_ns is None
+            else tuple(ns_to_ms(at - turn.user_start_ns) for at in turn.endpoints_ns),
+            outcome=turn.outcome,
+            ended=turn.ended,
+            budget_ms=said.budget_ms,
+            gap_ns=turn.gap_ns,
+            gap_ms=_ms(turn.gap_ns),
+            why_no_gap=turn.why_no_gap,
+            first_answer_ms=_ms(turn.first_answer_ns),
+            holes=holes,
+            false_starts=turn.false_starts,
+            backchannels_heard=turn.backchannels_heard,
+            greeting_ms=greeting_ms,
+            error=turn.error,
+            stages=turn.stages,
+            transcript=turn.transcript,
+            reply=turn.reply,
+            lead_ms=_ms(turn.lead_ns),
+            yield_ms=_ms(turn.yield_ns),
+            first_sound_ms=None
+            if turn.first_sound_ns is None
+            else ns_to_ms(turn.first_sound_ns - turn.user_end_ns),
+            onset_spread_ms=_ms(turn.onset_spread_ns),
+            bed_dbfs=turn.bed_dbfs,
+            waited_ms=_ms(turn.waited_ns),
+            backchannels=backchannels,
+            marks=()
+            if audio is None
+            else _marks(turn.marks, heard.raw if heard else {}, AGENT_MARKS),
+            agent_turns=tuple(
+                _marks(each.marks, each.raw, each.marks) for each in turn.agent_turns
+            ),
+            pacing=pacing,
+            audio=audio,
+            faults=faults,
+            notes=odd | dict(notes),
+            counts=turn.counts,
+            endpoint_why=heard.why if heard else None,
+            llm=llm,
+            calls=calls_of(turn.agent_turns),
+            answer=answer,
+            left_out=left_out,
+            events=[dict(event) for event in events],
+        )
 
     @property
     def key(self) -> TurnKey:
@@ -272,7 +247,7 @@ class Turn(Document):
         """Return whether the reply was right; None if that was not judged."""
         return self.answer.right
 
-    def instants(self, event: str, field: str = "at_ns") -> list[int]:
+    def instants(self, event: EventKind, field: str = "at_ns") -> list[int]:
         """Return when the events of that name were, in ns; a blank text is no event."""
         found = [e for e in self.events if e.get("event") == event]
         told = [e for e in found if str(e.get("text", event)).strip()]
@@ -281,7 +256,7 @@ class Turn(Document):
     def row(self) -> Row:
         """Build a flat row of plain values from the turn, for a table of turns.
 
-        The columns are the same for every turn: `turngap.core.columns.TURN_COLUMNS`, which
+        The columns are the same for every turn: `TURN_COLUMNS`, which
         docs/data.md lists. A missing value is None.
         """
         return row_of(TURN_COLUMNS, self)
@@ -291,64 +266,272 @@ class Turn(Document):
             yield name, getattr(self, name)
 
 
-class Quantiles(Stored):
-    """Absolute errors or other values in ms; a percentile is None where n is too small."""
-
-    n: int
-    p50: float | None
-    p95: float | None
-    p99: float | None
-    max: float | None
+def _ms(ns: int | None) -> float | None:
+    return None if ns is None else ns_to_ms(ns)
 
 
-class CalibrationRecord(Stored):
-    """Error of the instrument against injected, known gaps on this machine.
-
-    `dialect`: that of the loopback agent; empty in runs from before there were several. `rate` is
-    of the person's audio on the wire and `agent_rate` of the agent's, Hz; None: not known.
-    """
-
-    error_ms: Quantiles
-    signed_p50_ms: float | None
-    note: str = ""
-    dialect: str = ""
-    rate: int | None = None
-    agent_rate: int | None = None
-
-
-class OffsetRecord(Stored):
-    """Agent's clock minus caller's clock, from the fastest of `n` exchanges; None: not answered."""
-
-    offset_ns: int | None
-    bound_ns: int | None
-    n: int
+def _marks(
+    marks: Mapping[str, int], raw: Mapping[str, int], of_agent: Collection[str]
+) -> tuple[MarkRecord, ...]:
+    return tuple(
+        MarkRecord(
+            name=name,
+            at_ns=at_ns,
+            vantage="agent" if name in of_agent else "caller",
+            raw_ns=raw.get(name),
+        )
+        for name, at_ns in marks.items()
+    )
 
 
-def worse_offset(a: OffsetRecord | None, b: OffsetRecord) -> OffsetRecord:
-    """Return the comparison with the wider bound; an unanswered one never replaces another."""
-    if a is None or a.bound_ns is None:
-        return b
-    return b if b.bound_ns is not None and b.bound_ns > a.bound_ns else a
+# Each column of a table of turns. Whatever writes a turn as a row takes its columns from here:
+# `Run.rows`, CSV, Parquet and docs/data.md.
 
 
-class MachineRecord(Stored):
-    """Fingerprint of the machine: runs from different ones are not comparable as they are."""
-
-    system: str
-    python: str
-    cpu: str
-    cores: int
-    memory_gib: float
-    fingerprint: str
+def _stage(name: str) -> Column[Turn]:
+    about = f"The stage `{name}`: from the mark before to the mark of this name, in ms."
+    if name == UNATTRIBUTED:
+        about = "What of the gap no mark explains, in ms; all of a negative gap."
+    return Column(f"{name}_ms", "number", about, lambda turn: turn.stage_ms.get(name), True)
 
 
-class HeldOutRecord(Stored):
-    """The share of right answers of a model on dialogues that were held out when it was made.
-
-    It comes with the model and was not measured in the run. `right` is of all turns of `dialogues`
-    dialogues in writing; its interval allows for turns of one dialogue being alike.
-    """
-
-    model: str
-    dialogues: int
-    right: Proportion
+TURN_COLUMNS: Sequence[Column[Turn]] = (
+    Column("scenario", "text", "The scenario's name.", lambda turn: turn.scenario),
+    Column("turn", "integer", "Which turn of the scenario it is, from 1.", lambda turn: turn.turn),
+    Column("repeat", "integer", "In which round it was played, from 1.", lambda turn: turn.repeat),
+    Column(
+        "phase_ms",
+        "number",
+        "By how much the person's audio was shifted against a frame of the agent's VAD, in ms.",
+        lambda turn: turn.phase_ms,
+    ),
+    Column("say", "text", "What the person says.", lambda turn: turn.say),
+    Column(
+        "speech_ms",
+        "number",
+        "From the person's first sound to the last, in ms. Missing in runs from before it was "
+        "stored.",
+        lambda turn: turn.speech_ms,
+        True,
+    ),
+    Column(
+        "outcome",
+        "text",
+        "`answered`, `late`, `no_reply`, `cut_in`, `abandoned` or `error`. Every turn has one.",
+        lambda turn: turn.outcome,
+    ),
+    Column(
+        "ended",
+        "text",
+        "How the turn came to its end: `reply_done`, `timeout`, `interrupted`, `line_lost` or "
+        "`hung_up`.",
+        lambda turn: turn.ended,
+    ),
+    Column(
+        "budget_ms",
+        "number",
+        "The gap up to which the turn is `answered`, in ms.",
+        lambda turn: turn.budget_ms,
+    ),
+    Column(
+        "gap_ms",
+        "number",
+        "From the person's last sound to the agent's first, at the caller's ear, in ms. Negative "
+        "where the agent cut in. Missing without a reply; then `why_no_gap` says why.",
+        lambda turn: turn.gap_ms,
+        True,
+    ),
+    Column(
+        "gap_ns",
+        "integer",
+        "The same gap, exactly, in ns: the stages of a turn sum to it.",
+        lambda turn: turn.gap_ns,
+        True,
+    ),
+    Column(
+        "first_answer_ms",
+        "number",
+        'The same to the first word that is no hold phrase ("one moment"), in ms; also of an '
+        "answer that came after the caller had stopped waiting.",
+        lambda turn: turn.first_answer_ms,
+        True,
+    ),
+    Column(
+        "longest_hole_ms",
+        "number",
+        "The longest silence within the reply, in ms: over 150 in which no audio came, or 500 in "
+        "which nothing was said.",
+        lambda turn: max((hole.ms for hole in turn.holes), default=None),
+        True,
+    ),
+    Column(
+        "false_starts",
+        "integer",
+        "How often the agent broke off what it had just begun, and said something else.",
+        lambda turn: turn.false_starts,
+    ),
+    Column(
+        "backchannels_heard",
+        "integer",
+        'How often the agent said "mm-hm" while the person spoke.',
+        lambda turn: turn.backchannels_heard,
+    ),
+    Column(
+        "ambiguous",
+        "boolean",
+        "Whether what was heard may belong to another turn; `notes` say why.",
+        lambda turn: turn.ambiguous,
+    ),
+    Column(
+        "greeting_ms",
+        "number",
+        "Of a call's first turn: how long after the line was open the agent greeted, in ms.",
+        lambda turn: turn.greeting_ms,
+        True,
+    ),
+    Column(
+        "waited_ms",
+        "number",
+        "Of an `abandoned` turn: from the person's end until they spoke again, in ms.",
+        lambda turn: turn.waited_ms,
+        True,
+    ),
+    Column(
+        "claimed_gap_ms",
+        "number",
+        "The gap as the agent itself claims it, in ms, where it reports it.",
+        lambda turn: claimed_gap(turn.counts)[0],
+        True,
+    ),
+    Column(
+        "claimed_by",
+        "text",
+        "Where the claim is from: `pipecat`, which is its own measurement, or the agent's `marks`.",
+        lambda turn: claimed_gap(turn.counts)[1],
+        True,
+    ),
+    Column("why_no_gap", "text", "Why there is no gap.", lambda turn: turn.why_no_gap, True),
+    Column(
+        "error",
+        "text",
+        "What kept the agent from making its reply, or the caller from measuring the turn.",
+        lambda turn: turn.error,
+        True,
+    ),
+    Column(
+        "left_out",
+        "text",
+        "Why no figure of the run counts this turn. Leave such rows out of yours, too.",
+        lambda turn: turn.left_out,
+        True,
+    ),
+    *map(_stage, STAGES),
+    Column(
+        "lead_ms",
+        "number",
+        "How much silence the agent sent directly before its first audible sample, in ms. It is "
+        "part of the gap.",
+        lambda turn: turn.lead_ms,
+        True,
+    ),
+    Column(
+        "first_sound_ms",
+        "number",
+        "From the person's last sound to the agent's first sound, be it speech or not, in ms.",
+        lambda turn: turn.first_sound_ms,
+        True,
+    ),
+    Column(
+        "onset_spread_ms",
+        "number",
+        "How far off the agent's first word may be, by three levels and what a bed hides, in ms.",
+        lambda turn: turn.onset_spread_ms,
+        True,
+    ),
+    Column(
+        "bed_dbfs",
+        "number",
+        "The level of what the agent plays in silence, where that is audible.",
+        lambda turn: turn.bed_dbfs,
+        True,
+    ),
+    Column(
+        "yield_ms",
+        "number",
+        "Where the person interrupted: from their first sound to the agent's silence, in ms.",
+        lambda turn: turn.yield_ms,
+        True,
+    ),
+    Column(
+        "transcript",
+        "text",
+        "What the agent understood, as far as it reports it; else an empty text.",
+        lambda turn: turn.transcript,
+    ),
+    Column(
+        "reply",
+        "text",
+        "What the agent said, as far as it reports it; else an empty text.",
+        lambda turn: turn.reply,
+    ),
+    Column(
+        "right",
+        "boolean",
+        "Whether the reply was right by the scenario's rule and the agent's own words. Missing "
+        "where that was not judged.",
+        lambda turn: turn.right,
+        True,
+    ),
+    Column(
+        "right_by_sound",
+        "boolean",
+        "The same by the words that a recogniser took from the recorded reply (`turngap judge "
+        "--transcribe`).",
+        lambda turn: None if turn.transcribed is None else turn.transcribed.right,
+        True,
+    ),
+    Column(
+        "right_by_judge",
+        "boolean",
+        "The verdict of a judge model (`turngap judge --llm`).",
+        lambda turn: None if turn.judged is None else turn.judged.right,
+        True,
+    ),
+    Column(
+        "llm",
+        "text",
+        "The LLM that answered, where a conversation may change it.",
+        lambda turn: turn.llm,
+        True,
+    ),
+    Column(
+        "starved",
+        "boolean",
+        "Whether turngap itself was later in sending or reading than its run accepts "
+        "(`--starved-ms`), so that the gap may be wrong by as much.",
+        lambda turn: turn.pacing.starved,
+    ),
+    Column(
+        "caller_error_ms",
+        "number",
+        "By how much the gap may at most read long because turngap itself was late, in ms. Missing "
+        "where nothing was sent that could be late.",
+        lambda turn: None if turn.pacing.late_ms_max is None else turn.pacing.error_ms,
+        True,
+    ),
+    Column(
+        "label_error_ms",
+        "number",
+        "How far off the end of the person's speech may be in the recording, and with it the gap, "
+        "in ms.",
+        lambda turn: None if turn.audio is None else turn.audio.label_error_ms,
+        True,
+    ),
+    Column(
+        "audio",
+        "text",
+        "The stereo recording, from the run's folder on: the person left, the agent right.",
+        lambda turn: None if turn.audio is None else turn.audio.file,
+        True,
+    ),
+)

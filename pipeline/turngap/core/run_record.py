@@ -6,13 +6,7 @@ from pydantic import Field
 
 from turngap.core.budget import MAX_STARVED_MS, MOST_PLAYED, NO_REPLY_MS, QUIET_MS, STARVED_MS
 from turngap.core.clock import LONGEST_MS
-from turngap.core.results import (
-    CalibrationRecord,
-    HeldOutRecord,
-    JudgedWith,
-    MachineRecord,
-    OffsetRecord,
-)
+from turngap.core.stats import Proportion
 from turngap.core.stored import BudgetMs, Document, Header, Label, Said, Settings, Stored
 
 # Changes whenever a figure would come out differently from the same events.
@@ -23,6 +17,83 @@ TOLD_BY_THE_LINE = ("dialect", "line_rate_hz")
 
 # What a run's `stand_ins` say where a script answered in place of a model.
 SIMULATED_LLM = "simulated LLM"
+
+
+class JudgedWith(Stored):
+    """The recogniser with which a run was judged after it was played.
+
+    `closed_domain`: a recogniser that hears nothing but sentences that it was given, whatever is
+    said. `prompt`: the prompt of a judge model.
+    """
+
+    backend: str
+    settings: Settings
+    closed_domain: bool = False
+    prompt: str | None = None
+    utc: str
+
+
+class Quantiles(Stored):
+    """Absolute errors or other values in ms; a percentile is None where n is too small."""
+
+    n: int
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    max: float | None
+
+
+class CalibrationRecord(Stored):
+    """Error of the instrument against injected, known gaps on this machine.
+
+    `dialect`: that of the loopback agent; empty in runs from before there were several. `rate` is
+    of the person's audio on the wire and `agent_rate` of the agent's, Hz; None: not known.
+    """
+
+    error_ms: Quantiles
+    signed_p50_ms: float | None
+    note: str = ""
+    dialect: str = ""
+    rate: int | None = None
+    agent_rate: int | None = None
+
+
+class OffsetRecord(Stored):
+    """Agent's clock minus caller's clock, from the fastest of `n` exchanges; None: not answered."""
+
+    offset_ns: int | None
+    bound_ns: int | None
+    n: int
+
+
+def worse_offset(a: OffsetRecord | None, b: OffsetRecord) -> OffsetRecord:
+    """Return the comparison with the wider bound; an unanswered one never replaces another."""
+    if a is None or a.bound_ns is None:
+        return b
+    return b if b.bound_ns is not None and b.bound_ns > a.bound_ns else a
+
+
+class MachineRecord(Stored):
+    """Fingerprint of the machine: runs from different ones are not comparable as they are."""
+
+    system: str
+    python: str
+    cpu: str
+    cores: int
+    memory_gib: float
+    fingerprint: str
+
+
+class HeldOutRecord(Stored):
+    """The share of right answers of a model on dialogues that were held out when it was made.
+
+    It comes with the model and was not measured in the run. `right` is of all turns of `dialogues`
+    dialogues in writing; its interval allows for turns of one dialogue being alike.
+    """
+
+    model: str
+    dialogues: int
+    right: Proportion
 
 
 class PlanRecord(Stored):

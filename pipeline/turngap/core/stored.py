@@ -1,18 +1,18 @@
-"""The base of stored documents, and types of their fields, from which secrets are removed."""
+"""The base of stored documents, types of their fields without secrets, and parts of turns."""
 
 import pickle
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
 
 from turngap.core.budget import TurnEnd
 from turngap.core.clock import LONGEST_MS
-from turngap.core.events import Event, ToolCall
+from turngap.core.events import Event, EventKind, ToolCall
 from turngap.core.labels import MOST_LABEL
 from turngap.core.secrets import (
     header_without_secret,
@@ -37,7 +37,9 @@ Counts = Annotated[dict[str, float], AfterValidator(texts_without_secrets)]
 # Of turngap itself, among the names and the texts of an event.
 _OWN = {
     *get_args(TurnEnd),
-    *(word for kind in (*get_args(Event), ToolCall) for word in (kind.__name__, *kind.__slots__)),
+    *get_args(EventKind),
+    *(word for kind in (*get_args(Event), ToolCall) for word in kind.__slots__),
+    ToolCall.__name__,
 }
 
 
@@ -151,3 +153,151 @@ class Document(Stored):
     def current_version(cls) -> int:
         """Return the one version that is read and written."""
         return cls.model_fields["schema_version"].default
+
+
+# Tables
+
+Cell = str | int | float | bool | None
+Row = dict[str, Any]
+# `number` is a 64-bit float, `integer` has 64 bits, too, and `text` is Unicode.
+Type = Literal["text", "integer", "number", "boolean"]
+Thing = TypeVar("Thing")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Thing]):
+    """A column of a table, whose rows are made of one thing each.
+
+    Attributes:
+        about: what it holds, in a sentence or a few, with its unit.
+        of: takes the value from the thing.
+        optional: whether a value may be missing. An empty text is missing there, so that a CSV file
+            can tell; in any other column an empty text is a text.
+    """
+
+    name: str
+    type: Type
+    about: str
+    of: Callable[[Thing], Cell]
+    optional: bool = False
+
+    def cell(self, thing: Thing) -> Cell:
+        """Return the value as every table stores it; None if it is missing.
+
+        Half a surrogate pair becomes a question mark, as in a stored document: no file can hold it.
+        """
+        value = self.of(thing)
+        if isinstance(value, str):
+            text = value.encode("utf-8", errors="replace").decode("utf-8")
+            return text or (None if self.optional else "")
+        return float(value) if self.type == "number" and value is not None else value
+
+
+def row_of(columns: Iterable[Column[Thing]], thing: Thing) -> Row:
+    """Build a row of plain values from the thing, keyed by column name."""
+    return {column.name: column.cell(thing) for column in columns}
+
+
+# Parts of a turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkRecord:
+    """A named instant. `at_ns`: caller's clock; `raw_ns`: as the agent's own clock gave it."""
+
+    name: Said
+    at_ns: int
+    vantage: Literal["caller", "agent"]
+    raw_ns: int | None = None
+
+
+class PacingRecord(Stored):
+    """The caller's own lateness between the user's start and the agent's onset.
+
+    `late_ms_*`: its packets, against their schedule. `loop_lag_ms_max`: its event loop, which
+    stamps what arrives. A turn is starved when either exceeds the run's `starved_ms`.
+    """
+
+    packets: int
+    late_ms_p50: float | None
+    late_ms_max: float | None
+    loop_lag_ms_max: float | None = None
+    starved: bool
+
+    @property
+    def error_ms(self) -> float:
+        """Return the most that the caller's lateness (sent late, read late) can add to the gap."""
+        return (self.late_ms_max or 0.0) + (self.loop_lag_ms_max or 0.0)
+
+
+class AudioRecord(Stored):
+    """The place of a turn in its stereo file (left user, right agent), ms from the file's start.
+
+    `label_error_ms`: how far off the person's end may be, and with it the gap; None: no one said.
+    """
+
+    file: str
+    user_start_ms: float
+    user_end_ms: float
+    onset_ms: float | None
+    label_error_ms: float | None = None
+
+
+class BackchannelRecord(Stored):
+    """A backchannel laid over this turn's reply, and whether the agent stopped for it."""
+
+    say: str
+    start_ms: float
+    reply_stopped: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRecord:
+    """A labelled silence of the person inside their turn, ms from the turn's first sound."""
+
+    start_ms: float
+    end_ms: float
+
+    @property
+    def ms(self) -> float:
+        return self.end_ms - self.start_ms
+
+
+NO_TEXT = "the agent did not report what it said"
+
+
+class HoleRecord(Stored):
+    """Silence within a reply: from when on, ms from the reply's onset, and for how long."""
+
+    at_ms: float
+    ms: float
+
+
+class AnswerRecord(Stored):
+    """A verdict on a turn's answer, judged on what was heard and on what was called.
+
+    `failed` says what of the expectation was not met, of a wrong one; `why` is the reason why none
+    was judged. `source` says whose words `heard` are: the agent's own, or a recogniser's.
+    """
+
+    verdict: Literal["right", "wrong", "not_judged"]
+    source: Literal["agent text", "transcribed"] = "agent text"
+    heard: Said = ""
+    failed: tuple[Said, ...] = ()
+    why: str | None = None
+
+    @property
+    def right(self) -> bool | None:
+        """Return whether the reply was right; None if that was not judged."""
+        return None if self.verdict == "not_judged" else self.verdict == "right"
+
+
+class JudgeRecord(Stored):
+    """A judge model's verdict on a turn, and why; `right` is None where it gave none.
+
+    `source` says whose words it judged: the agent's own, or a recogniser's.
+    """
+
+    right: bool | None
+    why: Said = ""
+    source: Literal["agent text", "transcribed"] = "agent text"

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 from turngap.core.budget import OUTCOMES, SILENT, WITHOUT_GAP
 from turngap.core.clock import NS_PER_MS, ns_to_ms
+from turngap.core.counts import COLD, NO_RATE, RATE, SERVER, TTFT, WINDOW
 from turngap.core.cut_ins import CutIns, EarlyTurns, cut_ins_of, early_turns
-from turngap.core.results import NO_TEXT, AnswerRecord, Turn
+from turngap.core.results import Turn
 from turngap.core.stages import MARKS
 from turngap.core.stats import (
     Percentile,
@@ -20,7 +21,7 @@ from turngap.core.stats import (
     proportion,
     proportion_of,
 )
-from turngap.core.tokens import TokenFigures, token_figures
+from turngap.core.stored import NO_TEXT, AnswerRecord
 
 # Who spoke when they should not have: cut-ins, false stops, and how slowly the agent yields.
 
@@ -243,6 +244,72 @@ class StageFigure:
     p95_ms: Percentile
     max_ms: float
     share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFigures:
+    """Over the turns for which each is known: medians, and the slow end of the first token.
+
+    An LLM's first turn since the agent began is in none of them but its own two.
+
+    Attributes:
+        n: warm turns.
+        ttft_ms: from the request to the first token; None where every turn was a first one.
+        per_s: tokens a second after the first, by what the LLM says that it used; None with the
+            reason `NO_RATE`.
+        in_window: tokens within `LLM_WINDOW_MS` of the request.
+        server_ms: of each of `SERVER` that the LLM's server reported.
+        cold_n: first turns.
+        cold_ttft_ms: median of their times to the first token.
+    """
+
+    n: int
+    ttft_ms: float | None
+    ttft_p95_ms: Percentile
+    per_s: float | None
+    in_window: float | None
+    server_ms: dict[str, float]
+    cold_n: int
+    cold_ttft_ms: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "n": self.n,
+            "ttft_ms": {"p50": self.ttft_ms, "p95": self.ttft_p95_ms.value},
+            "tokens_per_s": {"p50": self.per_s}
+            | ({"why_none": NO_RATE} if self.per_s is None else {}),
+            "window_tokens": {"p50": self.in_window},
+            "server_ms": {name: {"p50": ms} for name, ms in self.server_ms.items()},
+            "cold": {"n": self.cold_n, "ttft_ms": {"p50": self.cold_ttft_ms}},
+        }
+
+
+def token_figures(turns: Sequence[Turn]) -> TokenFigures | None:
+    """Compute the token figures of a run; None if no agent reported any."""
+    cold = _told([turn for turn in turns if COLD in turn.counts], TTFT)
+    warm = [turn for turn in turns if COLD not in turn.counts]
+    first = _told(warm, TTFT)
+    if not first and not cold:
+        return None
+    server = {name: _middle(_told(warm, count)) for name, count in SERVER.items()}
+    return TokenFigures(
+        n=len(first),
+        ttft_ms=_middle(first),
+        ttft_p95_ms=percentile(first, 0.95),
+        per_s=_middle(_told(warm, RATE)),
+        in_window=_middle(_told(warm, WINDOW)),
+        server_ms={name: ms for name, ms in server.items() if ms is not None},
+        cold_n=len(cold),
+        cold_ttft_ms=_middle(cold),
+    )
+
+
+def _told(turns: Sequence[Turn], name: str) -> list[float]:
+    return [turn.counts[name] for turn in turns if name in turn.counts]
+
+
+def _middle(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
 
 
 @dataclass(frozen=True, slots=True)

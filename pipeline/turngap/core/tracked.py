@@ -4,8 +4,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from turngap.core.budget import Outcome, TurnEnd
+from turngap.core.counts import (
+    AGENT_GAP,
+    COLD,
+    OTHERS,
+    RATE,
+    SERVER,
+    THOUGHT,
+    THOUGHT_MS,
+    TTFT,
+    USER_BOT_LATENCY,
+    WINDOW,
+    add_counts,
+)
 from turngap.core.events import AgentMarks, TurnEnded, UserSpeech
+from turngap.core.spoken import OUTSIDE
 from turngap.core.stages import Stage
+
+# Of a reply; what was never heard adds nothing to them.
+_OF_THE_REPLY = frozenset(
+    {"hold_ms", TTFT, RATE, WINDOW, THOUGHT, THOUGHT_MS, COLD, OTHERS, OUTSIDE, *SERVER.values()}
+    | {AGENT_GAP, USER_BOT_LATENCY}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +89,31 @@ class TrackedTurn:
     waited_ns: int | None = None
     claimed_by: int | None = None
     guesses: tuple[str, ...] = ()
+
+    @property
+    def heard_agent_turn(self) -> AgentMarks | None:
+        """Return the agent's own turn that the stages are based on; None if it reported none.
+
+        If none of its turns has marks on the caller's clock, it is the last one.
+        """
+        reported = self.agent_turns
+        if self.onset_ns is not None and reported and not any(each.marks for each in reported):
+            return reported[-1]
+        return next(
+            (each for each in reported if each.marks and each.marks.items() <= self.marks.items()),
+            None,
+        )
+
+    @property
+    def counts(self) -> dict[str, float]:
+        """Return the sums of what all the agent's turns count; some are the reply's alone."""
+        counts: dict[str, float] = {}
+        for reported in self.agent_turns:
+            add_counts(counts, reported.counts)
+        if (heard := self.heard_agent_turn) is not None:
+            counts = {name: n for name, n in counts.items() if name not in _OF_THE_REPLY}
+            counts |= {name: n for name, n in heard.counts.items() if name in _OF_THE_REPLY}
+        return counts
 
 
 def unfinished(speech: UserSpeech, end: TurnEnded, why: str) -> TrackedTurn:

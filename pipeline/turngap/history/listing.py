@@ -10,7 +10,7 @@ from urllib.parse import quote
 from rich.cells import cell_len
 from rich.text import Text
 
-from turngap.core.columns import Column, row_of
+from turngap.core.stored import Column, row_of
 from turngap.core.untrusted import printable
 from turngap.history.kinds import Entry, Kind
 from turngap.report import sections, terminal, words

@@ -35,7 +35,9 @@ from turngap.backends import (
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
-from turngap.core.results import AnswerRecord, JudgedWith, JudgeRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.run_record import JudgedWith
+from turngap.core.stored import AnswerRecord, JudgeRecord
 from turngap.core.summary import counted_turns, other_verdicts
 from turngap.core.thoughts import without_thoughts
 from turngap.scenario.answers import answer_again

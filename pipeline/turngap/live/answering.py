@@ -26,7 +26,7 @@ from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
 from turngap.core.frames import message_frame
 from turngap.core.messages import PING, refusal
-from turngap.core.results import OffsetRecord
+from turngap.core.run_record import OffsetRecord
 from turngap.core.secrets import text_without_secrets
 from turngap.live import wire
 from turngap.live.keeping import Delays, Held, Keeping

@@ -4,8 +4,7 @@ It does no I/O. The turn tracker that judges a replay judges these turns too.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import soxr
@@ -17,6 +16,7 @@ from turngap.caller.stream import RATE
 from turngap.core.audio import Pcm
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.clock import NS_PER_MS, NS_PER_S, ms_to_ns, samples_to_ns
+from turngap.core.cue import Utterance
 from turngap.core.errors import InputError
 from turngap.core.events import (
     AgentFault,
@@ -30,14 +30,15 @@ from turngap.core.events import (
     TurnEnded,
     UserSpeech,
     UserTranscript,
+    plain_event,
 )
-from turngap.core.results import AudioRecord, PacingRecord, Turn
+from turngap.core.results import Turn
 from turngap.core.stages import Slack
+from turngap.core.stored import AudioRecord, PacingRecord
 from turngap.core.tracked import TrackedTurn
 from turngap.core.turns import TurnTracker
 from turngap.live.wire import Played, TurnReport
 from turngap.scenario.speech import find_speech
-from turngap.store.turns import heard_agent_turn, plain_event, stored_fields
 
 # More of what the agent sent is not kept; this is longer than the longest reply waited for.
 SENT_S = 120.0
@@ -379,12 +380,10 @@ class LiveConversation:
         connection.ended_ns = report.ended_ns
         text = self._texts.pop(report.turn, report.text)
         packets = connection.sample_at(report.end_ns) - connection.sample_at(report.start_ns)
-        fields = stored_fields(turn) | _exceptions(connection, report, turn)
-        record = Turn(
-            scenario=self.name,
-            repeat=1,
-            say=text if report.typed else turn.transcript,
-            budget_ms=DEFAULT_BUDGET_MS,
+        turn, left_out = _with_exceptions(connection, report, turn)
+        record = Turn.of(
+            turn,
+            Utterance(scenario=self.name, say=text if report.typed else turn.transcript),
             pacing=_pacing(packets * 50 // connection.in_rate, report.stall_ms),
             audio=AudioRecord(
                 file="",
@@ -394,8 +393,8 @@ class LiveConversation:
             ),
             faults=_take(connection.faults),
             llm=_llm(connection, turn),
+            left_out=left_out,
             events=(*map(plain_event, events), {"event": "View", **report.view}),
-            **fields,
         )
         return KeptTurn(record, user, pieces, window)
 
@@ -417,31 +416,32 @@ def _judged(connection: Connection, report: TurnReport) -> tuple[TrackedTurn, li
     return turns[0], events
 
 
-def _exceptions(connection: Connection, report: TurnReport, turn: TrackedTurn) -> dict[str, Any]:
-    """Return the fields that differ from a replay's, and why no figure counts the turn."""
+def _with_exceptions(
+    connection: Connection, report: TurnReport, turn: TrackedTurn
+) -> tuple[TrackedTurn, str | None]:
+    """Return the turn with what differs from a replay's, and why no figure counts it."""
     if report.typed:
         heard = turn.onset_ns is not None and turn.outcome != "error"
-        return {
-            "outcome": "answered" if heard else turn.outcome,
-            "gap_ns": None,
-            "gap_ms": None,
-            "why_no_gap": "typed: no one spoke, so there is no user end to count from",
-            "stages": (),
-            "lead_ms": None,
-            "first_sound_ms": None,
-            "left_out": TYPED,
-        }
+        return replace(
+            turn,
+            outcome="answered" if heard else turn.outcome,
+            gap_ns=None,
+            why_no_gap="typed: no one spoke, so there is no user end to count from",
+            stages=(),
+            lead_ns=None,
+            first_sound_ns=None,
+        ), TYPED
     if turn.outcome == "abandoned" and connection.switched_between(
         turn.user_start_ns, turn.ended_ns
     ):
-        return {"why_no_gap": "the LLM was switched before any reply", "left_out": SWITCHED}
+        return replace(turn, why_no_gap="the LLM was switched before any reply"), SWITCHED
     stalled = report.stall_ms is not None and report.stall_ms > STALL_MS
-    return {"left_out": STALLED if stalled else None}
+    return turn, STALLED if stalled else None
 
 
 def _llm(connection: Connection, turn: TrackedTurn) -> str | None:
     """Return the LLM whose reply was heard, or else the last one that should have answered."""
-    heard = heard_agent_turn(turn) or (turn.agent_turns[-1] if turn.agent_turns else None)
+    heard = turn.heard_agent_turn or (turn.agent_turns[-1] if turn.agent_turns else None)
     named = connection.llm_of.get(heard.agent_turn) if heard else None
     return named or connection.llm_at(turn.user_start_ns)
 

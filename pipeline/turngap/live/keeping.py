@@ -20,8 +20,8 @@ from turngap.core import __version__
 from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES
 from turngap.core.clock import NS_PER_MS
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.results import OffsetRecord, Turn, worse_offset
-from turngap.core.run_record import SIMULATED_LLM, RunRecord
+from turngap.core.results import Turn
+from turngap.core.run_record import SIMULATED_LLM, OffsetRecord, RunRecord, worse_offset
 from turngap.core.summary import counted_turns, summarise
 from turngap.live.conversation import TYPED, Connection, KeptTurn, LiveConversation
 from turngap.live.saving import Saved, end_error_ms, save, scenario_name, why_unsaved

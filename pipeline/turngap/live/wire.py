@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from turngap.core.budget import TurnEnd
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError
-from turngap.core.results import OffsetRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.run_record import OffsetRecord
 
 TURN = "turngap.turn"
 PLAYED = "turngap.played"

@@ -25,11 +25,11 @@ from turngap.core.budget import STARVED_MS
 from turngap.core.clock import NS_PER_S, Clock, ns_to_ms
 from turngap.core.cue import Cue
 from turngap.core.errors import AgentError
-from turngap.core.results import OffsetRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.run_record import OffsetRecord
 from turngap.core.secrets import remember_secrets
 from turngap.load.schedule import SETUP_S, Call, Step
-from turngap.play.cues import cues_of
-from turngap.play.turn_record import turn_record
+from turngap.play.turns import cues_of, turn_record
 from turngap.scenario.library import LoadedScenario
 from turngap.store.loads import LoadTurn, Missed
 from turngap.workers import here

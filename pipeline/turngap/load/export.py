@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from turngap.core.budget import OUTCOMES
-from turngap.core.columns import Cell, Column, Type, row_of
+from turngap.core.stored import Cell, Column, Type, row_of
 from turngap.core.untrusted import printable
 from turngap.load.figures import knee
 from turngap.load.report import PAGE_FILE, load_report

@@ -56,9 +56,15 @@ from pipecat.utils.errors import ErrorCategory
 
 from turngap.backends import COUNTS, Decision, Kind
 from turngap.core.clock import ns_to_ms
-from turngap.core.counts import AGENT_GAP, USER_BOT_LATENCY
+from turngap.core.counts import (
+    AGENT_GAP,
+    CACHE_READ,
+    CACHE_READ_NET,
+    CACHE_WRITTEN,
+    COLD,
+    USER_BOT_LATENCY,
+)
 from turngap.core.messages import PING
-from turngap.core.tokens import CACHE_READ, CACHE_READ_NET, CACHE_WRITTEN, COLD
 from turngap.marks.recorder import MarksRecorder
 from turngap.marks.turn import GUESS, AgentTurn, Waste, costs
 

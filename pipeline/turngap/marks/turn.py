@@ -7,8 +7,7 @@ from turngap.backends import Kind
 from turngap.core.audio import Pcm, SpeechDetector, SpeechStart
 from turngap.core.budget import LLM_WINDOW_MS
 from turngap.core.clock import ms_to_ns, ns_to_ms, samples_to_ns
-from turngap.core.events import ToolCall
-from turngap.core.tokens import (
+from turngap.core.counts import (
     CACHE_READ,
     CACHE_READ_NET,
     CACHE_WRITTEN,
@@ -17,6 +16,7 @@ from turngap.core.tokens import (
     THOUGHT,
     THOUGHT_MS,
 )
+from turngap.core.events import ToolCall
 
 # Key of a frame's metadata: the number of the guess (an answer that begins before the turn is over)
 # that it belongs to.

@@ -21,7 +21,7 @@ from turngap.core.audio import dbfs_to_amplitude
 from turngap.core.clock import Clock, ns_to_ms
 from turngap.core.cue import Cue, SpeechBounds, When
 from turngap.core.errors import InconclusiveError
-from turngap.core.results import CalibrationRecord, OffsetRecord, Quantiles
+from turngap.core.run_record import CalibrationRecord, OffsetRecord, Quantiles
 from turngap.core.stats import percentile
 from turngap.play.process import running
 from turngap.testing.agent import Reply, Script, Truth, read_truths, script_to_json

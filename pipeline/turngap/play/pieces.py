@@ -2,8 +2,13 @@
 
 from typing import Any
 
-from turngap.core.results import CalibrationRecord, OffsetRecord, worse_offset
-from turngap.core.run_record import PieceRecord, RunRecord
+from turngap.core.run_record import (
+    CalibrationRecord,
+    OffsetRecord,
+    PieceRecord,
+    RunRecord,
+    worse_offset,
+)
 from turngap.store.runs import Run
 
 # What a piece has as the run itself does.

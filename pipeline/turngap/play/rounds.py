@@ -9,7 +9,7 @@ from turngap.caller.endpoint import Endpoint
 from turngap.caller.identify import identify
 from turngap.clocks import MonotonicClock, undisturbed
 from turngap.core.errors import TurngapError
-from turngap.core.results import CalibrationRecord
+from turngap.core.run_record import CalibrationRecord
 from turngap.play.calibrate import calibrate
 from turngap.play.plan import SILENT, PlayPlan, Progress, ReplayPlan
 from turngap.play.run import RunInProgress, all_kept

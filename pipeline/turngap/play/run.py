@@ -21,23 +21,21 @@ from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS, TurnEnd
 from turngap.core.clock import Clock
 from turngap.core.credits import EARLY_MS
 from turngap.core.errors import AgentError, InputError, TurngapError
-from turngap.core.results import (
-    AMBIGUOUS,
+from turngap.core.results import AMBIGUOUS, Turn, TurnKey
+from turngap.core.run_record import (
+    TOLD_BY_THE_LINE,
     CalibrationRecord,
     OffsetRecord,
-    Turn,
-    TurnKey,
+    RunRecord,
     worse_offset,
 )
-from turngap.core.run_record import TOLD_BY_THE_LINE, RunRecord
 from turngap.core.stats import n_needed
 from turngap.core.summary import Summary, calls_of, summarise
-from turngap.play.cues import cues_of
 from turngap.play.greetings import Greetings
 from turngap.play.pieces import next_piece, noted, with_last_piece
 from turngap.play.plan import PlayPlan
 from turngap.play.target import Target
-from turngap.play.turn_record import turn_record, unplayed
+from turngap.play.turns import cues_of, turn_record, unplayed
 from turngap.scenario.library import LoadedScenario, content_hashes
 from turngap.store.folders import INTERRUPTED, utc_now
 from turngap.store.provenance import git_commit, this_machine

@@ -26,7 +26,7 @@ from turngap.backends.weights import bring
 from turngap.caller.endpoint import PIPECAT, Endpoint
 from turngap.caller.starting import place_of
 from turngap.core.errors import AgentError, InputError, TurngapError, url_meant
-from turngap.core.results import HeldOutRecord
+from turngap.core.run_record import HeldOutRecord
 from turngap.core.secrets import remember_arguments, text_without_secrets
 from turngap.play.command import argv_of, require_free, started
 from turngap.play.options import Flag

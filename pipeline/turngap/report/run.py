@@ -12,10 +12,10 @@ from rich.text import Text
 
 from turngap.core.budget import OUTCOMES, STARVED_MS, Outcome
 from turngap.core.clusters import NO_INTERVAL
+from turngap.core.counts import COLD, RATE, SERVER, THOUGHT
 from turngap.core.results import Turn
 from turngap.core.stages import UNATTRIBUTED
 from turngap.core.summary import Summary, summarise, turn_taking
-from turngap.core.tokens import COLD, RATE, SERVER, THOUGHT
 from turngap.core.untrusted import printable
 from turngap.report import charts, looks, page, terminal, turn_words, words
 from turngap.report.evidence import evidence

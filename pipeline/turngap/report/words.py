@@ -8,14 +8,15 @@ from turngap.core import instants
 from turngap.core.budget import STARVED_MS
 from turngap.core.clusters import NO_INTERVAL
 from turngap.core.cut_ins import CutIns
-from turngap.core.results import (
+from turngap.core.results import Turn
+from turngap.core.run_record import (
     CalibrationRecord,
     HeldOutRecord,
     JudgedWith,
     OffsetRecord,
-    Turn,
+    PieceRecord,
+    RunRecord,
 )
-from turngap.core.run_record import PieceRecord, RunRecord
 from turngap.core.stages import unmarked
 from turngap.core.stats import Percentile, Proportion, n_needed
 from turngap.core.summary import PERCENTILES, Summary, Verdicts

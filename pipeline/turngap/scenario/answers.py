@@ -13,8 +13,9 @@ from turngap.core.events import (
     PlayoutFlushed,
     calls_of,
 )
-from turngap.core.results import NO_TEXT, AnswerRecord, Turn
+from turngap.core.results import Turn
 from turngap.core.spoken import LETTER_MS, letters, words_heard
+from turngap.core.stored import NO_TEXT, AnswerRecord
 from turngap.core.tracked import TrackedTurn
 from turngap.scenario.expectation import (
     MOST_SEARCHED,

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from turngap.core.budget import STARVED_MS, Outcome
-from turngap.core.results import CalibrationRecord, MachineRecord, Turn
+from turngap.core.results import Turn
+from turngap.core.run_record import CalibrationRecord, MachineRecord
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.stored import (
     BudgetMs,

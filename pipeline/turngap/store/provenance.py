@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from turngap.core.results import MachineRecord
+from turngap.core.run_record import MachineRecord
 
 
 def this_machine() -> MachineRecord:

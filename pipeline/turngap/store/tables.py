@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from turngap.core.columns import TURN_COLUMNS, Cell, Column, Row, row_of
 from turngap.core.errors import InputError
+from turngap.core.results import TURN_COLUMNS
+from turngap.core.stored import Cell, Column, Row, row_of
 from turngap.core.untrusted import is_loopback
 from turngap.store.documents import writing
 

@@ -30,7 +30,7 @@ from turngap_services.llm.vllm import VllmSettings
 if TYPE_CHECKING:
     from pipecat.services.llm_service import LLMService
 
-    from turngap.core.results import HeldOutRecord
+    from turngap.core.run_record import HeldOutRecord
 
 # Where servers listen by default, in the order in which they are asked.
 PORTS = {11434: "Ollama", 8080: "llama.cpp", 1234: "LM Studio", 8000: "vLLM"}

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from turngap.core.errors import AgentError
 from turngap.core.problems import problems, reason
-from turngap.core.results import HeldOutRecord
+from turngap.core.run_record import HeldOutRecord
 from turngap.core.stats import Proportion
 from turngap_services.llm.small import SmallSettings
 

@@ -30,8 +30,8 @@ from pipecat.services.openai.llm import OpenAILLMService
 from turngap.backends import COUNTS
 from turngap.children import PARENT_HOLDS_STDIN
 from turngap.core.clock import Clock
+from turngap.core.counts import OTHERS, SERVER
 from turngap.core.errors import AgentError
-from turngap.core.tokens import OTHERS, SERVER
 from turngap.thoughts import BEGINS_IN_THOUGHT
 from turngap_services.llm.vllm import GET_VLLM, VllmSettings, weights
 from turngap_services.llm.wire import (

@@ -115,7 +115,7 @@ class Sleepers:
         self._cancelled = 0
 
     def __len__(self) -> int:
-        """Return how many there are, with some of those that were cancelled."""
+        """Count the sleepers, with some of those that were cancelled."""
         return len(self._heap)
 
     def add(

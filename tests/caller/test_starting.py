@@ -125,7 +125,7 @@ async def test_a_start_that_fails_says_why(answer: Any, kind: str, why: str) -> 
 
 
 def test_what_is_asked_for_a_url_is_checked_and_shown_like_one() -> None:
-    with pytest.raises(InputError, match="is no JSON"):
+    with pytest.raises(InputError, match="is not JSON"):
         Endpoint("POST http://127.0.0.1:9/start {no", "twilio").check()
     with pytest.raises(InputError, match="not a WebSocket URL"):
         Endpoint("PUT http://127.0.0.1:9/start", "twilio").check()

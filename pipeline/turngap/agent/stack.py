@@ -105,8 +105,8 @@ class PipelineSettings(_Strict):
 
     `vad_first` puts the VAD before the STT, so that engines see its verdicts in step with the
     audio; off, it sits in the user aggregator, where pipecat's examples have it. `keep_heard`
-    remembers of a reply that was broken off what was heard, to the word; off, whole clauses only,
-    as pipecat does. `first_token_ms` is how long the LLM may take to its first token, reasoning
+    keeps the words of an interrupted reply that were heard; off, whole clauses only, as pipecat
+    does. `first_token_ms` is how long the LLM may take to its first token, reasoning
     included, and `stall_ms` to each further one, before its reply is given up. `transcript_ms` is
     how long a call of the STT may take.
     """

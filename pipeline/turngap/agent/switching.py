@@ -140,7 +140,7 @@ class Offers:
         return "failed" if name in self._why_failed else "unloaded"
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Return each LLM with its state, as the caller is shown them."""
+        """Return each LLM with its state, as shown to the caller."""
         rows: list[dict[str, Any]] = []
         simulated = self.simulated
         for name in self._offers:

@@ -517,7 +517,7 @@ class Conversation:
         )
 
     def _greeting_ns(self, first: TrackedTurn) -> int | None:
-        """Return how long after the line was open the agent spoke, if the person had not yet."""
+        """Return when the agent spoke after the line was open; None if the person spoke first."""
         onset_ns = self._tracker.first_onset_ns
         if onset_ns is None or onset_ns >= first.user_start_ns:
             return None

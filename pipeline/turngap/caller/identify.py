@@ -149,7 +149,7 @@ async def _unknown(
         )
     return AgentError(
         "agent.unknown_protocol",
-        f"it is not known what {endpoint.url} speaks. Tried {tried}",
+        f"cannot find out which protocol {endpoint.url} speaks. Tried {tried}",
         hint=hint,
     )
 

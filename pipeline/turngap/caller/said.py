@@ -62,7 +62,7 @@ class AudioChunk:
     """Audio to play, mono.
 
     `wav`: it came with WAV headers, which have been taken off. `left_out`: bytes after a
-    WAV file's samples were no chunks of it.
+    WAV file's samples that were no chunks of it.
 
     Raises (when made):
         UnplayableError: it is no mono int16 at a rate of `RATES`.

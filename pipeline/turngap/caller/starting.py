@@ -128,7 +128,7 @@ def require_json(body: str) -> str:
     except ValueError as e:
         raise InputError(
             "agent.start",
-            f"what is to be sent to start a call is no JSON: {e}",
+            f"the body that starts a call is not JSON: {e}",
             hint='for example: --agent \'POST http://HOST/start {"transport": "websocket"}\'',
         ) from e
     return body

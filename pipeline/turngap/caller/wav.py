@@ -28,7 +28,7 @@ _FORMATS = {1: "PCM", 3: "float", 6: "A-law", 7: "µ-law"}
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """A WAV header: its rate, and where the samples lie in the bytes that it begins."""
+    """A WAV header: its rate, and the place where the samples start."""
 
     rate: int
     start: int

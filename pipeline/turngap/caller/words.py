@@ -218,7 +218,7 @@ class WordFinder:
     # --- the course of the stream -----------------------------------------------------------------
 
     def _go_on(self, windows: float) -> list[Found]:
-        """Take what has arrived; every step ends at a place that the stream alone decides."""
+        """Take the samples that have arrived, in steps whose ends depend on the stream alone."""
         found: list[Found] = []
         while True:
             candidate = self._candidate

@@ -309,7 +309,7 @@ def gap_words(record: CheckRecord) -> str:
 
 
 def cut_ins_words(record: CheckRecord) -> str:
-    """Say how many turns each side cut into, without which a gap means little; else empty."""
+    """Say how many turns each side cut into; empty if that is not known."""
     told = [
         (f"the {name}", words.cut_in_sentence(side.cut_ins))
         for name, side in sides(record)

@@ -163,7 +163,7 @@ def _show_judged(
         raise InputError(
             "judge.comparison",
             f"{folder} is a comparison: a model judges it (--llm), and no recogniser",
-            hint="--transcribe takes one of its runs; a model then judges that one's words",
+            hint="to judge by sound, name one of its runs with --transcribe",
         )
     record = judged_comparison(read_comparison(folder), folder, model, library)
     show(stored_comparison(folder, record), json_=json_)

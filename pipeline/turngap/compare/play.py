@@ -107,7 +107,7 @@ class ComparePlan(PlayPlan):
             if contender.name in self.prices and find("llm", contender.backend).combines:
                 raise InputError(
                     "compare.price",
-                    f"--price {contender.name}: it is made of other backends, each with its own",
+                    f"--price {contender.name}: it combines backends that have prices of their own",
                     hint="give its parts' (llm.fast_price, llm.full_price, llm.candidate_prices), "
                     f"e.g. --llm '{contender.backend},full_price=[5, 25]'",
                 )

@@ -350,7 +350,7 @@ def _across(turns: int) -> float:
 
 
 def _path(values: Sequence[tuple[int, float]], y: Callable[[float], float]) -> str:
-    """Draw the values up to where they leave the drawing."""
+    """Draw the values up to the edge of the drawing."""
     points = [(_across(n), y(value)) for n, value in values]
     inside = [(x, at) for x, at in points if at >= 0]
     # One point beyond the edge, cut there, so that a line is seen to leave.

@@ -119,7 +119,7 @@ class TurnTracker:
         return (turn,)
 
     def announce(self, at_ns: int) -> None:
-        """Take that the agent has said that more of its reply is to come."""
+        """Note that the agent has announced more of its reply."""
         self._dues.append(at_ns)
 
     def _keep(self, event: Event) -> None:

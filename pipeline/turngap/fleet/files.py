@@ -244,7 +244,7 @@ def _policy(table: PoolTable) -> Policy:
         if table.policy == "static":
             raise InputError(
                 "inference.policy",
-                "policy static waits for a full batch, and nothing says how many that is",
+                "policy static waits for a full batch, whose size is not given",
                 hint="give the pool max_batch, or --set pool.max_batch=8",
             )
         max_batch = CONTINUOUS_BATCH if table.policy == "continuous" else 1

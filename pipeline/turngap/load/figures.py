@@ -232,10 +232,7 @@ def knee(steps: Sequence[StepFigures]) -> tuple[StepFigures, StepFigures] | None
 
 
 def gap_ms(step: StepFigures, name: Literal["p50", "p95"]) -> float | None:
-    """Return a percentile of the gap; infinite if too few turns were answered for it.
-
-    Return None if there were too few turns for it, answered or not.
-    """
+    """Return a percentile of the gap: infinite if too few turns were answered, None if too few."""
     value = step.gap_ms[name].value
     if value is None and step.turns >= n_needed(_SHARE[name]):
         return inf

@@ -211,7 +211,7 @@ SPARE = 1.05
 
 
 class Search:
-    """Says what to play next, until it is sure of a level or has nothing left to try.
+    """Chooses what to play next, until a level is certain or nothing is left to try.
 
         while (probe := search.next()) is not None:
             search.observe(probe, evidence_of(played(probe)))  # or what was played until `decided`

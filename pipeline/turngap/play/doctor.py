@@ -1,4 +1,4 @@
-"""Is this machine fit to measure, and which agents can it run: what works, and what to do.
+"""Check whether this machine is fit to measure, and which agents it can run.
 
 Nothing is fetched or loaded. The agent of the repository's file is looked for, but gets no call.
 """

@@ -255,7 +255,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     _O(
         "against_sets", ("check",), REFERENCE, "Change a setting of the reference; the agent's "
-        "--set does not hold for it. Repeatable.", unit="KEY=VALUE", flag="against-set", many=True,
+        "--set does not apply to it. Repeatable.", unit="KEY=VALUE", flag="against-set", many=True,
         in_file=True, rare=True,
     ),
     _O("tag", _PLAYERS, PLAYED, "Only play scenarios with this tag.", unit="TAG", shared=True),

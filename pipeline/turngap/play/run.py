@@ -499,7 +499,7 @@ def _key(scenario: str, turn: int, repeat: int, phase: int) -> TurnKey:
 
 
 async def _in_a_thread(work: Callable[..., None], *arguments: Any) -> None:
-    """Do file and console work in a thread, while the line continues; whole even if cancelled."""
+    """Do file and console work in a thread, and finish it even if cancelled."""
     task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
     try:
         await asyncio.shield(task)

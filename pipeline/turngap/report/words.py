@@ -165,7 +165,7 @@ def commit(sha: str | None) -> str:
 
 
 def turns_words(n: int, recorded: int | None = None) -> str:
-    """`n` turns, and how many different ones these are where some were played again."""
+    """Write a number of turns, and of different ones where some were played again."""
     return ("1 turn" if n == 1 else f"{n} turns") + recorded_words(n, recorded)
 
 

@@ -161,7 +161,7 @@ def _of_calls(expected: ToolsExpectation | None, calls: Sequence[Called] | None)
 
 
 def _of_phrases(expected: ReplyExpectation, text: str, unsure: list[str]) -> Iterator[str]:
-    """Yield which phrases are missing; add why others are not sure."""
+    """Yield the missing phrases; add the reasons why others are uncertain."""
     found = mentions(text, (*expected.any_of, *expected.all_of))
     one_of = {phrase: found[phrase] for phrase in expected.any_of}
     if one_of and all(why is None for why in one_of.values()):

@@ -240,7 +240,7 @@ def find_run(name_or_path: str, root: Path | None = None) -> Path:
 
 
 def find_runs(name_or_path: str, root: Path | None = None) -> list[Path]:
-    """Find the folders of runs like `find_run`; a label may have several, in starting order.
+    """Find folders of runs as `find_run` does, but all that have a label, the earliest first.
 
     Raises:
         InputError: there is none.

@@ -63,7 +63,7 @@ class Destination:
 
 
 def destination_of(url: str | None = None) -> Destination | None:
-    """Return where `--otlp URL`, or else the environment, wants telemetry; None: nowhere.
+    """Return the collector that `--otlp URL`, or else the environment, names; None if neither.
 
     Raises:
         InputError: nothing can be sent there: `otlp.url` if it is not a URL of HTTP,

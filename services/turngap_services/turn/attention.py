@@ -316,7 +316,7 @@ class Attention:
             self._begin(interrupt=True)
 
     def _is_turn(self, text: str) -> bool:
-        """Return whether a finished utterance that began no turn was one after all."""
+        """Return whether a finished utterance should have begun a turn."""
         if self._over_agent and self._settings.barge_in == "attentive":
             return asks(text, self._settings.least_words)
         return bool(text)

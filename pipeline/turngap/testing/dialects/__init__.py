@@ -100,7 +100,7 @@ class AgentHalf:
         return []
 
     def reply_done(self) -> list[Message]:
-        """Return what says that the whole reply has been sent."""
+        """Return the message that the whole reply has been sent."""
         return []
 
     def own_message(self, data: dict[str, Any]) -> list[Message]:

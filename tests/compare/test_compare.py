@@ -273,7 +273,7 @@ def test_a_price_that_is_none_is_refused(text: str):
     [
         ([], "0 backends; expected 2 to 8"),
         (["--llm", "sim"], "1 backend; expected 2 to 8"),
-        (["--llm", "sim", "--llm", "r=race", "--price", "r=1,2"], "made of other backends"),
+        (["--llm", "sim", "--llm", "r=race", "--price", "r=1,2"], "combines backends"),
         (["--llm", "sim", "--llm", "sim"], "two backends have the same name"),
         (["--llm", "sim", "--llm", "nobody"], "no llm backend named 'nobody'"),
         (["--llm", "sim", "--llm", "a=sim,speed"], "'speed' is no KEY=VALUE"),

@@ -101,7 +101,7 @@ class Cue(Recording):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utterance:
-    """What the person says in a turn of a scenario, and the budget of the answer.
+    """The words of a person in a turn of a scenario, and the budget of the answer.
 
     `pauses` are the labelled silences in it; None: no one looked for any.
     """

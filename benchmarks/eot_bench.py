@@ -25,7 +25,7 @@ from endings import errors_told
 from pydantic import ValidationError
 
 from turngap.core.errors import InputError
-from turngap.core.problems import reason
+from turngap.core.untrusted import reason
 from turngap.scenario.model import Scenario
 
 # What is read of a row; `words` is optional in the data set.

@@ -8,7 +8,7 @@ from pipecat.frames.protobufs import frames_pb2
 
 from turngap.caller.dialects.pipecat import audio_frame, interruption_frame
 from turngap.caller.dialects.rtvi import rtvi
-from turngap.core.frames import message_frame
+from turngap.core.wire import message_frame
 
 # Which share of the messages is of a kind for which a client is closed. With more, a connection
 # would be over before anything else is tried.

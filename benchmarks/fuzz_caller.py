@@ -33,7 +33,7 @@ from turngap.caller.line import Line
 from turngap.caller.said import Message
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError
-from turngap.core.frames import message_frame
+from turngap.core.wire import message_frame
 from turngap.play.plan import PlayPlan
 from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target

@@ -32,7 +32,7 @@ from turngap.caller.dialects.rtvi import rtvi
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm
 from turngap.core.clock import ms_to_ns
-from turngap.core.frames import message_frame
+from turngap.core.wire import message_frame
 from turngap.live.answering import OwnStack
 from turngap.live.app import LiveServer
 from turngap.live.keeping import Keeping

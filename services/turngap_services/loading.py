@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from turngap.backends import AGENT, Need
 from turngap.core.errors import AgentError, InputError
-from turngap.core.problems import in_a_line
+from turngap.core.untrusted import in_a_line
 
 T = TypeVar("T")
 

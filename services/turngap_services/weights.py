@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, f
 from turngap.backends import WeightFile, Weights
 from turngap.backends.weights import at_home, folder_of
 from turngap.core.errors import InputError
-from turngap.core.problems import problems, reason
+from turngap.core.untrusted import problems, reason
 
 __all__ = ["folder_of", "pinned", "pinned_names", "unpinned"]
 

@@ -16,7 +16,7 @@ from turngap.agent.access import Limits
 from turngap.caller.dialects.pipecat import audio_frame, interruption_frame
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.clocks import MonotonicClock
-from turngap.core.frames import message_frame
+from turngap.core.wire import message_frame
 
 CLOCK = MonotonicClock()
 RATE = 16_000

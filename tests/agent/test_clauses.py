@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turngap.agent.speech_output import FIRST_MAX_WORDS, ClauseAggregator, WordAggregator
-from turngap.core.clauses import cuts, ends_clause, parted
+from turngap.core.voice import cuts, ends_clause, parted
 
 
 async def clauses(*tokens: str) -> list[str]:

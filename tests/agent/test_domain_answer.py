@@ -13,7 +13,7 @@ from running_line import running
 
 from turngap.agent.tools import DomainAnswer, forget_outside
 from turngap.backends import COUNTS
-from turngap.core.spoken import OUT_OF_DOMAIN, OUTSIDE
+from turngap.core.counts import OUT_OF_DOMAIN, OUTSIDE
 from turngap.scenario.library import Domain
 
 EXAMPLES = ("make me a tea", "call a taxi")

@@ -12,7 +12,7 @@ from failing_engines import Cast, Fate, Fates, assembly_of, parts, talk_to
 
 from turngap.agent import watchdogs
 from turngap.backends import ConfiguredBackend
-from turngap.core.tracked import TrackedTurn
+from turngap.core.events import TrackedTurn
 from turngap_services.llm import combine
 from turngap_services.llm.combine import SPECS as COMBINED
 

@@ -20,7 +20,7 @@ from turngap.agent.guard import REASON_BYTES, RTVI_TYPES, Guard
 from turngap.caller.dialects.pipecat import audio_frame, payload_of
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.core.clock import NS_PER_S
-from turngap.core.frames import message_frame
+from turngap.core.wire import message_frame
 from turngap.testing import ManualClock
 
 RATE = 16_000

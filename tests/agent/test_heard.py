@@ -7,7 +7,7 @@ from pipecat.frames.frames import InterruptionFrame, OutputAudioRawFrame
 from scripted_line import conversing
 
 from turngap.agent.output import Ledger
-from turngap.core.spoken import HEARD_PART, LETTER_MS, letters, words_heard
+from turngap.core.voice import HEARD_PART, LETTER_MS, letters, words_heard
 
 TEXT = "Fry chopped onions in butter, add a pound of ripe tomatoes and blend it."
 

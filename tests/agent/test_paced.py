@@ -16,8 +16,7 @@ from speech_simulation import tokens_of
 from turngap.agent.feed import SpeechFeed
 from turngap.agent.speech_output import speaking
 from turngap.agent.stack import Stack
-from turngap.core.lead import KEEP_MS, MOST_MS, LeadCut
-from turngap.core.speeds import Request, VoiceSpeed
+from turngap.core.voice import KEEP_MS, MOST_MS, LeadCut, Request, VoiceSpeed
 from turngap.testing import ManualClock
 
 REPLY = "The kitchen lights are off, and the door to the garden is closed."

@@ -17,7 +17,7 @@ from turngap.caller.dialects.rtvi import rtvi
 from turngap.caller.line import open_line
 from turngap.clocks import MonotonicClock
 from turngap.core.errors import AgentError, InputError
-from turngap.core.frames import Frame, message_frame
+from turngap.core.wire import Frame, message_frame
 
 CLOCK = MonotonicClock()
 SPOKEN = audio_frame(np.zeros(320, np.int16).tobytes(), 16_000)

@@ -10,7 +10,7 @@ from speech_simulation import Engines, Heard, Turn, tokens_of, warmed
 
 from turngap.agent.feed import FIRST_MIN_WORDS, SpeechFeed
 from turngap.core.clock import ms_to_ns
-from turngap.core.speeds import Request, TextSpeed, VoiceSpeed
+from turngap.core.voice import Request, TextSpeed, VoiceSpeed
 
 NS_PER_S = 1_000_000_000
 

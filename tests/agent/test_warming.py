@@ -11,7 +11,7 @@ from speech_line import ClockedTTS
 
 from turngap.agent.session import SETTLED_MS, VOICE_TEXTS, PrefixWarmer, warm_voice
 from turngap.core.clock import ms_to_ns
-from turngap.core.speeds import VoiceSpeed
+from turngap.core.voice import VoiceSpeed
 from turngap.testing import ManualClock
 
 SYSTEM = {"role": "system", "content": "Be brief."}

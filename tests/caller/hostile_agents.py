@@ -18,8 +18,7 @@ from turngap.caller.dialects.pipecat import payload_of as payload
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.core.audio import SpeechDetector, SpeechEnd
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
-from turngap.core.frames import message_frame
-from turngap.core.messages import PING
+from turngap.core.wire import PING, message_frame
 from turngap.testing.agent import voice
 from turngap.testing.dialects.pipecat import wav_file
 from turngap.testing.memory import End

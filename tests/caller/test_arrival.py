@@ -19,7 +19,7 @@ from turngap.caller.line import open_line
 from turngap.caller.opening import Socket
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns
-from turngap.core.frames import message_frame
+from turngap.core.wire import message_frame
 from turngap.testing import ManualClock
 from turngap.testing.agent import ScriptedAgent
 

@@ -20,9 +20,9 @@ from turngap.core.budget import OUTCOMES
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError
 from turngap.core.events import AgentSpeech, ToolCall, TurnEnded, UserSpeech
-from turngap.core.frames import message_frame
 from turngap.core.results import Turn
 from turngap.core.run_record import OffsetRecord
+from turngap.core.wire import message_frame
 from turngap.play.turns import turn_record
 from turngap.scenario.library import load_scenarios
 from turngap.scenario.model import scenario_paths

@@ -14,7 +14,7 @@ from turngap.caller.coding import Coding
 from turngap.caller.dialects.registry import find_dialect
 from turngap.caller.said import NotSpokenError, UnplayableError
 from turngap.core.audio import Pcm
-from turngap.core.g711 import A_LAW, MU_LAW, Law
+from turngap.core.wire import A_LAW, MU_LAW, Law
 from turngap.scenario.model import library_dir
 
 RATE = 8_000

@@ -30,7 +30,7 @@ from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
-from turngap.core.frames import message_frame
+from turngap.core.wire import message_frame
 from turngap.testing.agent import Script, ScriptedAgent, converse
 from turngap.testing.memory import End, line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time

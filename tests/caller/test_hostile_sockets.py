@@ -24,7 +24,7 @@ from turngap.caller.intake import MOST_MESSAGE_BYTES, MOST_QUEUED
 from turngap.caller.line import open_line
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
-from turngap.core.frames import message_frame
+from turngap.core.wire import message_frame
 
 Capsys = pytest.CaptureFixture[str]
 EVIL = "\x1b[2J\x1b]0;owned\x07\u202eevil"

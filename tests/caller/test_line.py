@@ -21,8 +21,7 @@ from turngap.caller.said import AudioChunk, Incoming, Message, ReplyText
 from turngap.clocks import MonotonicClock, others_first
 from turngap.core.clock import ms_to_ns
 from turngap.core.errors import AgentError, InputError
-from turngap.core.frames import message_frame
-from turngap.core.messages import PING
+from turngap.core.wire import PING, message_frame
 from turngap.testing.agent import Script, ScriptedAgent
 
 CLOCK = MonotonicClock()

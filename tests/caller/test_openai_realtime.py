@@ -34,8 +34,8 @@ from turngap.caller.said import (
 )
 from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
-from turngap.core.g711 import A_LAW, MU_LAW
 from turngap.core.untrusted import MOST_JSON
+from turngap.core.wire import A_LAW, MU_LAW
 from turngap.testing.dialects import Begun, Spoken, Truncated
 from turngap.testing.dialects.services import OpenAIRealtimeHalf
 

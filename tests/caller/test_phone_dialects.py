@@ -16,8 +16,8 @@ from turngap.caller.dialects.registry import find_dialect
 from turngap.caller.dialects.telephony import MOST_MARK, MOST_MARKS, PhoneSession
 from turngap.caller.said import AudioChunk, Flush, NotSpokenError, Ready
 from turngap.core.errors import InputError
-from turngap.core.g711 import A_LAW, MU_LAW
 from turngap.core.untrusted import MOST_JSON
+from turngap.core.wire import A_LAW, MU_LAW
 
 PHONES = ("twilio", "telnyx", "plivo", "exotel", "vonage")
 PACKET = (np.arange(160) * 100).astype(np.int16)

@@ -45,9 +45,8 @@ from turngap.caller.said import (
 )
 from turngap.caller.wav import WavReader
 from turngap.core.events import ToolCall
-from turngap.core.frames import message_frame
-from turngap.core.messages import PING
 from turngap.core.untrusted import MOST_SENTENCE
+from turngap.core.wire import PING, message_frame
 
 PCM = np.array([0, 1, -1, 32767, -32768, 258], dtype="<i2")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from pipecat.frames.protobufs import frames_pb2
 
-from turngap.core.frames import Frame
+from turngap.core.wire import Frame
 
 
 def described(file: Any) -> dict[str, list[tuple[str, int, int, bool]]]:

@@ -29,7 +29,7 @@ from turngap.caller.said import (
     TurnOver,
     UnplayableError,
 )
-from turngap.core.frames import message_frame
+from turngap.core.wire import message_frame
 
 HEARD = {"text": "hello", "user_id": "", "timestamp": "now", "final": True}
 INPUT = {"text": "hello", "input_type": "transcription", "timestamp": "now", "final": True}

@@ -12,8 +12,8 @@ from turngap.caller.dialects.encoding import Encoding
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.caller.said import Message
 from turngap.core.cue import When
-from turngap.core.frames import message_frame
 from turngap.core.run_record import OffsetRecord
+from turngap.core.wire import message_frame
 from turngap.play.calibrate import PATIENCE, utterance
 from turngap.testing.agent import Reply, Script
 from turngap.testing.dialects import HALVES, FromCaller, Spoken

@@ -28,8 +28,8 @@ from turngap.caller.said import (
     Transcript,
     UnplayableError,
 )
-from turngap.core.g711 import MU_LAW
 from turngap.core.untrusted import MOST_TEXT
+from turngap.core.wire import MU_LAW
 
 PCM = b"\x01\x00\xff\x7f"
 BASE64 = "AQD/fw=="

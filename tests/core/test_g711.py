@@ -7,7 +7,7 @@ import pytest
 import soundfile
 
 from turngap.core.audio import rms_dbfs
-from turngap.core.g711 import A_LAW, MU_LAW, RATE, Law
+from turngap.core.wire import A_LAW, MU_LAW, RATE, Law
 
 EVERY_SAMPLE = np.arange(-32_768, 32_768).astype(np.int16)
 EVERY_BYTE = bytes(range(256))

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from turngap.core.problems import problems, reason
+from turngap.core.untrusted import problems, reason
 
 
 class Item(BaseModel):

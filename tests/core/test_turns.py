@@ -20,6 +20,7 @@ from turngap.core.events import (
     EndpointTold,
     Event,
     PlayoutFlushed,
+    TrackedTurn,
     TurnBroken,
     TurnEnded,
     UserSpeech,
@@ -27,7 +28,6 @@ from turngap.core.events import (
 )
 from turngap.core.replies import HeardSpeech
 from turngap.core.stages import AGENT_MARKS, UNATTRIBUTED, Slack
-from turngap.core.tracked import TrackedTurn
 from turngap.core.turns import TurnTracker
 
 

@@ -15,13 +15,13 @@ from turngap.core.events import (
     AgentText,
     Event,
     PlayoutFlushed,
+    TrackedTurn,
     TurnBroken,
     TurnEnded,
     UserSpeech,
     UserTranscript,
 )
 from turngap.core.stages import MARKS, UNATTRIBUTED
-from turngap.core.tracked import TrackedTurn
 from turngap.core.turns import TurnTracker
 
 # Few turns, few instants, coarse: so that events meet, coincide and cross.

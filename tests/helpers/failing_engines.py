@@ -45,7 +45,7 @@ from turngap.agent.switching import Offers
 from turngap.backends import BackendSettings, BackendSpec, ConfiguredBackend, Kind, TurnTaking
 from turngap.caller.conversation import Conversation, PlayedTurn
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
-from turngap.core.tracked import TrackedTurn
+from turngap.core.events import TrackedTurn
 from turngap.play.turns import cues_of
 from turngap.play.virtual import line_to_stack
 from turngap.scenario.library import load_scenarios

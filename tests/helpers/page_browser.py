@@ -24,7 +24,7 @@ from websockets.exceptions import ConnectionClosed
 from turngap.caller.dialects.pipecat import parse, payload_of
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.core.audio import LINE_FLOOR_DBFS, Pcm, dbfs_to_amplitude
-from turngap.core.frames import message_frame
+from turngap.core.wire import message_frame
 from turngap.testing.agent import Script, script_to_json
 
 PAGE = Path(str(resources.files("turngap.live"))) / "page"

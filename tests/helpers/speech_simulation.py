@@ -12,7 +12,7 @@ from itertools import count
 
 from turngap.agent.feed import SpeechFeed
 from turngap.core.clock import ms_to_ns, ns_to_ms
-from turngap.core.speeds import Request, VoiceSpeed
+from turngap.core.voice import Request, VoiceSpeed
 
 
 @dataclass(frozen=True)

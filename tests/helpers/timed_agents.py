@@ -13,7 +13,7 @@ from turngap.caller.dialects.rtvi import rtvi
 from turngap.core.audio import SpeechDetector, SpeechStart
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
 from turngap.core.cue import Cue, SpeechBounds, When
-from turngap.core.frames import message_frame
+from turngap.core.wire import message_frame
 from turngap.testing.agent import voice
 from turngap.testing.memory import End, line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time

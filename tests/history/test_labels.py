@@ -9,8 +9,8 @@ from history_runs import stored
 
 import turngap
 from turngap.core.errors import InputError
-from turngap.core.labels import MOST_LABEL, checked_label
 from turngap.core.run_record import PlanRecord
+from turngap.core.untrusted import MOST_LABEL, checked_label
 from turngap.history.reading import entries
 from turngap.play.pieces import next_piece
 from turngap.store.folders import read_record

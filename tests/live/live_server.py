@@ -18,7 +18,7 @@ from turngap.caller.dialects.pipecat import audio_frame, parse, payload_of
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm
-from turngap.core.frames import message_frame
+from turngap.core.wire import message_frame
 from turngap.live.answering import Answering, OwnStack
 from turngap.live.app import LiveServer
 from turngap.live.keeping import Keeping

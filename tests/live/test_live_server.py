@@ -19,7 +19,7 @@ from turngap.agent.access import Access, Limits
 from turngap.agent.switching import Offers
 from turngap.backends import ConfiguredBackend
 from turngap.caller.dialects.pipecat import audio_frame
-from turngap.core.spoken import OUTSIDE
+from turngap.core.counts import OUTSIDE
 from turngap.scenario.library import Domain
 from turngap.store.folders import find_run
 from turngap.store.runs import read_run

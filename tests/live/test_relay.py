@@ -15,7 +15,7 @@ from turngap.caller.dialects.session import Session
 from turngap.core.audio import Pcm
 from turngap.core.clock import NS_PER_MS, Clock, ms_to_ns, samples_to_ns
 from turngap.core.errors import AgentError
-from turngap.core.frames import message_frame
+from turngap.core.wire import message_frame
 from turngap.live import wire
 from turngap.live.answering import Playback, Relay
 from turngap.live.keeping import Delays

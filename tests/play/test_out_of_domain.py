@@ -15,9 +15,9 @@ import numpy as np
 from training.unknown.takes import sentences
 from training.whisper.speech import Voice, speak
 from turngap.agent.stack import load_stack, override
+from turngap.core.counts import OUT_OF_DOMAIN, OUTSIDE
 from turngap.core.cue import SpeechBounds
 from turngap.core.results import Turn
-from turngap.core.spoken import OUT_OF_DOMAIN, OUTSIDE
 from turngap.play import virtual
 from turngap.report.turn_words import notes_of
 from turngap.scenario.library import Clip, LoadedScenario, domain_of, load_scenarios

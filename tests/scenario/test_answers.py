@@ -14,13 +14,13 @@ from turngap.core.events import (
     Event,
     PlayoutFlushed,
     ToolCall,
+    TrackedTurn,
     TurnEnded,
     UserSpeech,
 )
-from turngap.core.spoken import LETTER_MS, letters
 from turngap.core.stored import NO_TEXT, AnswerRecord
-from turngap.core.tracked import TrackedTurn
 from turngap.core.turns import TurnTracker
+from turngap.core.voice import LETTER_MS, letters
 from turngap.scenario.answers import (
     ABANDONED,
     BROKEN_OFF,

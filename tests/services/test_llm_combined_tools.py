@@ -30,7 +30,7 @@ from scripted_line import conversing
 from turngap.agent.stack import TOOLS
 from turngap.agent.tools import toolbox, tools
 from turngap.clocks import MonotonicClock
-from turngap.core.spoken import LETTER_MS, letters
+from turngap.core.voice import LETTER_MS, letters
 from turngap.marks.observer import MarksObserver
 from turngap.testing import LoopClock
 from turngap_services.llm.combine import SPECS

@@ -7,7 +7,7 @@ import pytest
 from combined_line import TOKEN_MS, Actor, actors, one_reply
 
 from turngap.core.clock import Clock
-from turngap.core.spoken import LETTER_MS, letters
+from turngap.core.voice import LETTER_MS, letters
 from turngap_services.llm.combine import OpenerSettings
 from turngap_services.llm.combine.service import CORRECTED, OPENER_MS, OpenerLLMService
 

@@ -29,7 +29,7 @@ from running_line import InstantClock, Line, running
 from turngap.backends import COUNTS
 from turngap.core.audio import audible_onset
 from turngap.core.errors import AgentError, InputError
-from turngap.core.lead import KEEP_MS, LEAD_DBFS
+from turngap.core.voice import KEEP_MS, LEAD_DBFS
 from turngap_services.sound import RATE
 from turngap_services.stt import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx import Recogniser

@@ -20,7 +20,7 @@ from turngap.agent.feed import SpeechFeed
 from turngap.agent.speech_output import speaking
 from turngap.agent.stack import Stack
 from turngap.core.clock import ms_to_ns
-from turngap.core.speeds import Request, VoiceSpeed
+from turngap.core.voice import Request, VoiceSpeed
 from turngap.testing import ManualClock
 from turngap_services.tts import PiperSettings
 from turngap_services.tts.piper import PiperTTSService, Voice, lasts

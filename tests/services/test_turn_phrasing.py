@@ -2,7 +2,7 @@
 
 import pytest
 
-from turngap.core.spoken import OUT_OF_DOMAIN
+from turngap.core.counts import OUT_OF_DOMAIN
 from turngap_services.turn.over import (
     Ending,
     asks,

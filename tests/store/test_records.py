@@ -2,10 +2,16 @@
 
 from turngap.core.clock import ms_to_ns
 from turngap.core.cue import Utterance
-from turngap.core.events import AgentMarks, AgentSpeech, ToolCall, TurnEnded, UserSpeech
+from turngap.core.events import (
+    AgentMarks,
+    AgentSpeech,
+    ToolCall,
+    TrackedTurn,
+    TurnEnded,
+    UserSpeech,
+)
 from turngap.core.results import Turn
 from turngap.core.stored import AudioRecord, PacingRecord
-from turngap.core.tracked import TrackedTurn
 from turngap.core.turns import TurnTracker
 
 

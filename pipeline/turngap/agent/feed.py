@@ -9,9 +9,8 @@ import math
 from collections import deque
 from dataclasses import dataclass, replace
 
-from turngap.core.clauses import Cut, cuts, without_leftover
 from turngap.core.clock import ms_to_ns, ns_to_ms
-from turngap.core.speeds import Request, TextSpeed, VoiceSpeed
+from turngap.core.voice import Cut, Request, TextSpeed, VoiceSpeed, cuts, without_leftover
 
 # Speech runs dry when everything made so far has been played before more is made. More is made from
 # words that the LLM has sent, by a TTS that takes one piece after another. `Pace.lasts` plays that

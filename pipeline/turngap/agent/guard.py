@@ -27,10 +27,9 @@ from turngap.agent import access as of
 from turngap.agent.access import TEXT_CHARS, HangUpError, Limits
 from turngap.core.audio import AUDIBLE_DBFS, Pcm, rms_dbfs
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
-from turngap.core.frames import Frame, frame_in, message_frame
-from turngap.core.messages import LLM, SAY
 from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import parse_json, printable
+from turngap.core.wire import LLM, SAY, Frame, frame_in, message_frame
 
 # What RTVI clients may send. pipecat's processor takes more: files that the server would fetch from
 # a URL, audio past every check, results of functions that were not called. These are dropped.

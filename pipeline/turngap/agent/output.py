@@ -40,7 +40,7 @@ from turngap.backends import Floor
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
-from turngap.core.spoken import LETTER_MS, letters, words_heard
+from turngap.core.voice import LETTER_MS, letters, words_heard
 
 # pipecat resamples a stream with soxr, which holds back 40 to 168 ms (22,050 to 24,000 and to 8,000
 # Hz, by quality): that would be part of every turn gap. Its quickest quality holds nothing back,

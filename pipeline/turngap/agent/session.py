@@ -47,7 +47,7 @@ from turngap.agent.watchdogs import Patience, guard_ears, guard_voice, usable_ag
 from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking
 from turngap.backends.weights import bring
 from turngap.core.clock import Clock, ms_to_ns, ns_to_ms
-from turngap.core.speeds import Request, VoiceSpeed
+from turngap.core.voice import Request, VoiceSpeed
 from turngap.marks.turn import CHARS_A_TOKEN
 from turngap.scenario.library import Domain, domain_of
 

@@ -33,17 +33,17 @@ from turngap.agent.feed import SpeechFeed
 from turngap.agent.speculation import SpeculationDropped
 from turngap.agent.stack import Stack
 from turngap.core.audio import Pcm
-from turngap.core.clauses import (
+from turngap.core.clock import NS_PER_MS, Clock
+from turngap.core.voice import (
     ENDING,
     MIN_WORDS,
+    LeadCut,
     cuts,
     ends_clause,
     is_abbreviation,
     may_be_in_a_number,
     without_leftover,
 )
-from turngap.core.clock import NS_PER_MS, Clock
-from turngap.core.lead import LeadCut
 
 FIRST_MAX_WORDS = 6
 

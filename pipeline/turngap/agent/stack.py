@@ -19,9 +19,9 @@ from turngap.backends import (
     value_of,
 )
 from turngap.core.errors import InputError, known_names, url_meant
-from turngap.core.problems import problems, reason
 from turngap.core.run_record import SIMULATED_LLM, HeldOutRecord
 from turngap.core.secrets import remember_secrets, text_without_secrets
+from turngap.core.untrusted import problems, reason
 from turngap.store.files import read_toml
 
 GROUP = "turngap.stacks"

@@ -40,10 +40,10 @@ from turngap.agent.watchdogs import LLM_PATIENCE, Late, Patience, ReplyWatch
 from turngap.backends import BackendChoice, BackendSettings, BackendSpec, ConfiguredBackend, specs
 from turngap.clocks import others_first
 from turngap.core.clock import Clock
+from turngap.core.counts import OUT_OF_DOMAIN
 from turngap.core.errors import AgentError, InputError, TurngapError
-from turngap.core.messages import LLM, SAY, refusal
-from turngap.core.spoken import OUT_OF_DOMAIN
 from turngap.core.untrusted import harmless, whole
+from turngap.core.wire import LLM, SAY, refusal
 from turngap.thoughts import guard_thoughts
 
 State = Literal["ready", "unloaded", "loading", "failed"]

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from turngap.agent.stack import ToolName
 from turngap.backends import COUNTS
 from turngap.core.clock import Clock, ms_to_ns
-from turngap.core.spoken import OUT_OF_DOMAIN, OUTSIDE
+from turngap.core.counts import OUT_OF_DOMAIN, OUTSIDE
 from turngap.scenario.library import Domain
 
 # Follows the system prompt of an agent with tools, as what a prompt says about the day is outdated.

@@ -26,8 +26,7 @@ from turngap.backends.needs import not_installed as not_installed
 from turngap.backends.needs import remedies as remedies
 from turngap.core.clock import LONGEST_MS, Clock
 from turngap.core.errors import AgentError, InputError, known_names
-from turngap.core.problems import in_a_line
-from turngap.core.untrusted import parse_toml, shown
+from turngap.core.untrusted import in_a_line, parse_toml, shown
 
 if TYPE_CHECKING:
     from pipecat.audio.vad.vad_analyzer import VADAnalyzer
@@ -208,7 +207,7 @@ class BackendSpec:
         speaks_with: what it needs for that, which is less than an agent does.
         closed_domain: of an STT: whether it hears nothing but sentences that it was given, those of
             the library of its settings. Its transcript of anything else is
-            `turngap.core.spoken.OUT_OF_DOMAIN`, which the pipeline answers without the LLM.
+            `turngap.core.counts.OUT_OF_DOMAIN`, which the pipeline answers without the LLM.
         simulated: of an LLM: whether no model answers, but a script.
         held_out: of an LLM: how often the model of these settings was right on dialogues that were
             held out when it was made; None where that is not known.

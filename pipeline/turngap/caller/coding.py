@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turngap.core.audio import Pcm
-from turngap.core.g711 import A_LAW, MU_LAW, Law
+from turngap.core.wire import A_LAW, MU_LAW, Law
 
 WINDOW_BYTES, WINDOWS = 1_000, 3
 LEAD_DB = 4.0

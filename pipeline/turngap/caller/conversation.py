@@ -26,9 +26,16 @@ from turngap.core.clock import NS_PER_MS, Clock, ms_to_ns
 from turngap.core.credits import PAUSE_MS, SENTENCE_MS
 from turngap.core.cue import AFTER_REPLY_MS, BackchannelCue, Cue, Recording, When
 from turngap.core.errors import AgentError
-from turngap.core.events import Event, PlayoutFlushed, TurnEnded, UserBackchannel, UserSpeech
+from turngap.core.events import (
+    Event,
+    PlayoutFlushed,
+    TrackedTurn,
+    TurnEnded,
+    UserBackchannel,
+    UserSpeech,
+    unfinished,
+)
 from turngap.core.run_record import OffsetRecord
-from turngap.core.tracked import TrackedTurn, unfinished
 
 # Silence before anybody speaks, because VADs need a moment of the line.
 ROOM_MS = 500.0

@@ -12,8 +12,8 @@ import numpy as np
 
 from turngap.core.audio import Pcm
 from turngap.core.events import ToolCall
-from turngap.core.g711 import Law
 from turngap.core.untrusted import MOST_NAME, MOST_SENTENCE, finite, instant, plain, text_of, whole
+from turngap.core.wire import Law
 
 # From telephony to studio. Any other rate is a mistake, and would size the caller's buffers.
 RATES = range(8_000, 192_001)

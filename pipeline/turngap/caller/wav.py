@@ -13,7 +13,7 @@ import numpy as np
 
 from turngap.caller.coding import Coding, container
 from turngap.caller.said import AudioBytes, AudioChunk, UnplayableError
-from turngap.core.g711 import Law
+from turngap.core.wire import Law
 
 # The usual header has 44 bytes. Titles and tool names make it longer, pictures belong elsewhere.
 MOST_HEADER = 4096

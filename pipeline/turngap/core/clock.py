@@ -1,5 +1,6 @@
 """Time as an argument: everything that waits or stamps takes a `Clock`."""
 
+from datetime import UTC, datetime
 from typing import Protocol
 
 NS_PER_MS = 1_000_000
@@ -39,3 +40,16 @@ def samples_to_ns(samples: int, rate: int) -> int:
 def ns_to_samples(ns: int, rate: int) -> int:
     """Count the whole samples at `rate` Hz that fit into `ns`."""
     return ns * rate // NS_PER_S
+
+
+def instant(utc: str) -> datetime:
+    """Read a stored instant; one without a zone is UTC, as the names of the fields say.
+
+    Raises:
+        ValueError: it is no ISO 8601 instant.
+    """
+    at = datetime.fromisoformat(utc)
+    try:
+        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    except OverflowError as e:  # a zone east of the year 1
+        raise ValueError(str(e)) from e

@@ -32,6 +32,10 @@ COLD = "llm_cold"
 # and as many others as `OTHERS` says, where the server has told them of all at once.
 SERVER = {"queue": "llm_queue_ms", "prefill": "llm_prefill_ms", "decode": "llm_decode_ms"}
 OTHERS = "llm_others"
+# The transcript of speech that a closed-domain recogniser takes for nothing of its own, and the
+# count of a turn that was answered without the LLM for that.
+OUT_OF_DOMAIN = "[out of domain]"
+OUTSIDE = "out_of_domain"
 
 
 def claimed_gap(counts: Mapping[str, float]) -> tuple[float | None, str | None]:

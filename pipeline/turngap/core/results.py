@@ -10,7 +10,7 @@ from turngap.core.budget import REPLIED, Outcome, TurnEnd
 from turngap.core.clock import ns_to_ms
 from turngap.core.counts import claimed_gap
 from turngap.core.cue import Utterance
-from turngap.core.events import EventKind, calls_of
+from turngap.core.events import EventKind, TrackedTurn, calls_of
 from turngap.core.stages import AGENT_MARKS, STAGES, UNATTRIBUTED, Stage
 from turngap.core.stored import (
     AnswerRecord,
@@ -32,7 +32,6 @@ from turngap.core.stored import (
     Said,
     row_of,
 )
-from turngap.core.tracked import TrackedTurn
 
 # What the note of a turn begins with if what was heard may belong to another.
 AMBIGUOUS = "ambiguous: "

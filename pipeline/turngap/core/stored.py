@@ -13,7 +13,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializ
 from turngap.core.budget import TurnEnd
 from turngap.core.clock import LONGEST_MS
 from turngap.core.events import Event, EventKind, ToolCall
-from turngap.core.labels import MOST_LABEL
 from turngap.core.secrets import (
     header_without_secret,
     pieces_without_secrets,
@@ -21,6 +20,7 @@ from turngap.core.secrets import (
     texts_without_secrets,
     without_secrets,
 )
+from turngap.core.untrusted import MOST_LABEL
 
 # Secrets are removed when a record is made, so that none can be shown, and again when it is
 # written, since `model_copy` validates nothing.

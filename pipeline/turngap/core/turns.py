@@ -20,6 +20,7 @@ from turngap.core.events import (
     EndpointTold,
     Event,
     PlayoutFlushed,
+    TrackedTurn,
     TurnBroken,
     TurnEnded,
     UserBackchannel,
@@ -37,7 +38,6 @@ from turngap.core.replies import (
     yield_of,
 )
 from turngap.core.stages import Slack, stages_of, why_impossible
-from turngap.core.tracked import TrackedTurn
 
 # An answer is sudden that comes within so much of the gap before it.
 SUDDEN = 0.8

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from turngap.backends import value_of
 from turngap.core.clock import LONGEST_MS
 from turngap.core.errors import InputError, known_names
-from turngap.core.problems import UNKNOWN_KEY, problems, reason
+from turngap.core.untrusted import UNKNOWN_KEY, problems, reason
 from turngap.fleet import THINK_MS, THINK_SIGMA
 from turngap.fleet.fleet import Fleet, Pool, Routing
 from turngap.inference.engine import Policy, PolicyName

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
+from turngap.core.clock import instant
 from turngap.core.errors import InputError
-from turngap.core.instants import instant
 from turngap.core.untrusted import harmless, printable
 from turngap.history.kinds import FILES, Entry, Kind, read_entry
 from turngap.store.documents import DEFAULT_ROOT

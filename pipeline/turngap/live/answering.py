@@ -24,10 +24,9 @@ from turngap.caller.intake import Intake
 from turngap.caller.line import Line
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
-from turngap.core.frames import message_frame
-from turngap.core.messages import PING, refusal
 from turngap.core.run_record import OffsetRecord
 from turngap.core.secrets import text_without_secrets
+from turngap.core.wire import PING, message_frame, refusal
 from turngap.live import wire
 from turngap.live.keeping import Delays, Held, Keeping
 from turngap.scenario.library import Domain

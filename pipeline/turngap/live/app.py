@@ -43,9 +43,8 @@ from turngap.core.audio import Pcm
 from turngap.core.budget import DEFAULT_BUDGET_MS, NATURAL_MS
 from turngap.core.clock import NS_PER_S, ms_to_ns
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.frames import Frame, message_frame
-from turngap.core.messages import SAY, refusal
 from turngap.core.stages import MARKS
+from turngap.core.wire import SAY, Frame, message_frame, refusal
 from turngap.live import wire
 from turngap.live.answering import Answering
 from turngap.live.conversation import SETTLE_MS

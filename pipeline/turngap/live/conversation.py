@@ -27,6 +27,7 @@ from turngap.core.events import (
     AgentText,
     Event,
     PlayoutFlushed,
+    TrackedTurn,
     TurnEnded,
     UserSpeech,
     UserTranscript,
@@ -35,7 +36,6 @@ from turngap.core.events import (
 from turngap.core.results import Turn
 from turngap.core.stages import Slack
 from turngap.core.stored import AudioRecord, PacingRecord
-from turngap.core.tracked import TrackedTurn
 from turngap.core.turns import TurnTracker
 from turngap.live.wire import Played, TurnReport
 from turngap.scenario.speech import find_speech

@@ -20,10 +20,10 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from turngap.core.audio import Pcm
 from turngap.core.clock import NS_PER_MS
+from turngap.core.counts import OUT_OF_DOMAIN
 from turngap.core.cue import Pause, SpeechBounds
 from turngap.core.errors import InputError
 from turngap.core.results import Turn
-from turngap.core.spoken import OUT_OF_DOMAIN
 from turngap.core.stored import AudioRecord
 from turngap.scenario.library import load_scenario
 from turngap.scenario.phrases import tokens

@@ -64,7 +64,7 @@ from turngap.core.counts import (
     COLD,
     USER_BOT_LATENCY,
 )
-from turngap.core.messages import PING
+from turngap.core.wire import PING
 from turngap.marks.recorder import MarksRecorder
 from turngap.marks.turn import GUESS, AgentTurn, Waste, costs
 

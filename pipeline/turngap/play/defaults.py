@@ -14,8 +14,14 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from turngap.core.errors import InputError, probably_meant
-from turngap.core.problems import UNKNOWN_KEY, problems, reason_in_toml
-from turngap.core.untrusted import MAX_TOML_BYTES, harmless, parse_toml
+from turngap.core.untrusted import (
+    MAX_TOML_BYTES,
+    UNKNOWN_KEY,
+    harmless,
+    parse_toml,
+    problems,
+    reason_in_toml,
+)
 from turngap.play.options import OPTIONS, Option, options_of
 from turngap.store.files import decoded, read_bytes
 

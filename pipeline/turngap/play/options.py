@@ -22,8 +22,8 @@ from turngap.core.budget import (
     STARVED_MS,
 )
 from turngap.core.errors import InputError
-from turngap.core.labels import checked_label
 from turngap.core.secrets import text_without_secrets
+from turngap.core.untrusted import checked_label
 
 # Panels of a help, in this order.
 BOT, BUILT_IN, REFERENCE = "Your bot", "Built-in agent", "Reference"

@@ -10,7 +10,7 @@ from turngap.caller.stream import RATE
 from turngap.core.budget import STARVED_MS, TurnEnd
 from turngap.core.clock import NS_PER_MS, ns_to_ms
 from turngap.core.cue import BackchannelCue, Cue, SpeechBounds, Utterance
-from turngap.core.events import TurnEnded, UserSpeech, plain_event
+from turngap.core.events import TurnEnded, UserSpeech, plain_event, unfinished
 from turngap.core.results import Turn
 from turngap.core.stored import (
     AnswerRecord,
@@ -20,7 +20,6 @@ from turngap.core.stored import (
     PacingRecord,
     PauseRecord,
 )
-from turngap.core.tracked import unfinished
 from turngap.core.untrusted import MOST_SENTENCE
 from turngap.scenario.answers import answer_of
 from turngap.scenario.library import LoadedScenario

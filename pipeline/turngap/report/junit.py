@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.etree import ElementTree
 
-from turngap.core.instants import instant
+from turngap.core.clock import instant
 from turngap.core.results import Turn
 from turngap.core.untrusted import printable, xml_text
 from turngap.report import turn_words, words

@@ -4,11 +4,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from turngap.core.budget import LLM_WINDOW_MS
-from turngap.core.counts import COLD, OTHERS, RATE, SERVER, THOUGHT, THOUGHT_MS, TTFT, WINDOW
+from turngap.core.counts import (
+    COLD,
+    OTHERS,
+    OUTSIDE,
+    RATE,
+    SERVER,
+    THOUGHT,
+    THOUGHT_MS,
+    TTFT,
+    WINDOW,
+)
 from turngap.core.cut_ins import TooEarly, false_endpoints, heard_cut_in
 from turngap.core.events import ToolCall
 from turngap.core.results import Turn
-from turngap.core.spoken import OUTSIDE
 from turngap.core.stored import AnswerRecord, PacingRecord
 from turngap.core.summary import TokenFigures
 from turngap.core.untrusted import printable

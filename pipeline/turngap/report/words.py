@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from turngap.core import instants
+from turngap.core import clock
 from turngap.core.budget import STARVED_MS
 from turngap.core.clusters import NO_INTERVAL
 from turngap.core.cut_ins import CutIns
@@ -151,7 +151,7 @@ def _pauses_words(cut_ins: CutIns) -> str:
 def instant(utc: str) -> str:
     """Format a stored instant for reading; text that is not an instant is returned as it is."""
     try:
-        return f"{instants.instant(utc):%Y-%m-%d %H:%M:%S} UTC"
+        return f"{clock.instant(utc):%Y-%m-%d %H:%M:%S} UTC"
     except ValueError:
         return printable(utc)
 

@@ -11,12 +11,12 @@ from turngap.core.events import (
     AgentText,
     Event,
     PlayoutFlushed,
+    TrackedTurn,
     calls_of,
 )
 from turngap.core.results import Turn
-from turngap.core.spoken import LETTER_MS, letters, words_heard
 from turngap.core.stored import NO_TEXT, AnswerRecord
-from turngap.core.tracked import TrackedTurn
+from turngap.core.voice import LETTER_MS, letters, words_heard
 from turngap.scenario.expectation import (
     MOST_SEARCHED,
     Called,

@@ -13,8 +13,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from turngap.core.cue import AFTER_REPLY_MS, Ms, Pause, SpeechBounds, Strict, When
 from turngap.core.errors import InputError, known_names
-from turngap.core.problems import problems, reason
-from turngap.core.untrusted import harmless, shown
+from turngap.core.untrusted import harmless, problems, reason, shown
 from turngap.scenario.expectation import AT, Call, Expectation
 from turngap.scenario.phrases import tokens
 from turngap.store.documents import is_dir, is_file

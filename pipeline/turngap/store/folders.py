@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from turngap.core.clock import instant
 from turngap.core.errors import InputError, known_names
-from turngap.core.instants import instant
 from turngap.core.run_record import RunRecord
 from turngap.core.untrusted import printable
 from turngap.store.documents import (

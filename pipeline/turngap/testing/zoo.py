@@ -26,7 +26,7 @@ from turngap.caller.said import Message
 from turngap.core.audio import Pcm, SpeechDetector, SpeechStart, audible_onset, rms_dbfs
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.clock import Clock, ms_to_ns, ns_to_samples, samples_to_ns
-from turngap.core.frames import message_frame
+from turngap.core.wire import message_frame
 from turngap.scenario.model import shipped_library
 from turngap.store.sound import read_sound
 from turngap.testing.dialects import AgentHalf, Begun, Spoken

@@ -23,7 +23,7 @@ from pipecat.utils.time import time_now_iso8601
 
 from turngap.core.audio import Pcm, dbfs_to_amplitude
 from turngap.core.clock import Clock
-from turngap.core.spoken import OUT_OF_DOMAIN
+from turngap.core.counts import OUT_OF_DOMAIN
 from turngap_services.sound import RATE, Levelled, require_rate
 from turngap_services.stt import PocketsphinxSettings
 from turngap_services.stt.known import FRAME_MS, LEAST_MS, Heard, Word, shipped

@@ -22,11 +22,9 @@ from piper import PiperConfig, PiperVoice, SynthesisConfig
 
 from turngap.backends import COUNTS
 from turngap.core.audio import Pcm
-from turngap.core.clauses import parted
 from turngap.core.clock import Clock, ns_to_ms
 from turngap.core.errors import AgentError, InputError, TurngapError
-from turngap.core.lead import LeadCut
-from turngap.core.speeds import Request, VoiceSpeed
+from turngap.core.voice import LeadCut, Request, VoiceSpeed, parted
 from turngap_services.loading import Loaded, first_line, too_little_memory
 from turngap_services.tts import PiperSettings, hub_voice, voice_file
 from turngap_services.weights import folder_of

@@ -20,7 +20,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from turngap.core.spoken import OUT_OF_DOMAIN
+from turngap.core.counts import OUT_OF_DOMAIN
 from turngap_services.loading import Fitted
 from turngap_services.turn.voice import Melody
 

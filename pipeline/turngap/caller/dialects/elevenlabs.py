@@ -27,8 +27,8 @@ from turngap.caller.said import (
     Transcript,
     UnplayableError,
 )
-from turngap.core.g711 import RATE as TELEPHONE
 from turngap.core.untrusted import shown, text_of, whole
+from turngap.core.wire import RATE as TELEPHONE
 
 U_LAW = "ulaw_8000"
 _PCM = re.compile("pcm_([0-9]{1,6})")

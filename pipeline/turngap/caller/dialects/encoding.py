@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from turngap.caller.said import AudioBytes, UnplayableError
-from turngap.core.g711 import A_LAW, MU_LAW
-from turngap.core.g711 import RATE as G711_RATE
 from turngap.core.untrusted import shown
+from turngap.core.wire import A_LAW, MU_LAW
+from turngap.core.wire import RATE as G711_RATE
 
 Kind = Literal["pcm", "pcmu", "pcma"]
 

@@ -17,7 +17,7 @@ from turngap.caller.dialects.telephony import (
     PhoneSettings,
     new_id,
 )
-from turngap.core.g711 import RATE
+from turngap.core.wire import RATE
 
 NAMES = Names(stream="stream_sid", sequence="sequence_number")
 # Exotel's are names that its customers choose.

@@ -14,8 +14,8 @@ from turngap.caller.dialects.rtvi import (
 )
 from turngap.caller.dialects.session import PlainSession
 from turngap.caller.said import AudioBytes, Flush, Incoming, Message, NotSpokenError, Ready
-from turngap.core.frames import Frame, frame_in, message_frame
 from turngap.core.untrusted import parse_json, printable, shown
+from turngap.core.wire import Frame, frame_in, message_frame
 
 
 def audio_frame(pcm: bytes, rate: int) -> bytes:

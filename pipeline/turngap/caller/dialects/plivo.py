@@ -20,8 +20,8 @@ from turngap.caller.dialects.telephony import (
 )
 from turngap.caller.said import Incoming
 from turngap.core.errors import InputError
-from turngap.core.g711 import MU_LAW, RATE
 from turngap.core.untrusted import shown, text_of
+from turngap.core.wire import MU_LAW, RATE
 
 NAMES = Names(
     stream="streamId",

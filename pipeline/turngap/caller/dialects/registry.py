@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from turngap.caller.dialects.session import Session
 from turngap.caller.starting import place_of
 from turngap.core.errors import InputError, known_names
-from turngap.core.problems import in_a_line
+from turngap.core.untrusted import in_a_line
 
 GROUP = "turngap.dialects"
 

@@ -26,8 +26,8 @@ from turngap.caller.said import (
     TurnOver,
 )
 from turngap.core.events import ToolCall
-from turngap.core.messages import PING
 from turngap.core.untrusted import printable, shown, whole
+from turngap.core.wire import PING
 
 RTVI_LABEL = "rtvi-ai"
 # The version that pipecat 1.14 serves, and from which on it sends its raw texts. A bot with an

@@ -20,8 +20,8 @@ from turngap.caller.dialects.session import PlainSession
 from turngap.caller.said import AudioBytes, Flush, Incoming, Message, NotSpokenError, Ready
 from turngap.caller.wav import WavReader
 from turngap.core.audio import Pcm
-from turngap.core.g711 import RATE, Law
 from turngap.core.untrusted import MOST_JSON, parse_json, shown
+from turngap.core.wire import RATE, Law
 
 # Marks that wait to be passed: an agent that marks each chunk of 20 ms may be 20 s ahead.
 MOST_MARKS = 1_000
@@ -41,7 +41,7 @@ class PhoneSettings(DialectSettings):
 
 
 class Codec(Protocol):
-    """The coding of samples in a message's bytes; `turngap.core.g711` has the telephone's."""
+    """The coding of samples in a message's bytes; `turngap.core.wire` has the telephone's."""
 
     def encode(self, pcm: Pcm) -> bytes: ...
 

@@ -18,7 +18,7 @@ from turngap.caller.dialects.telephony import (
     PhoneSettings,
     new_id,
 )
-from turngap.core.g711 import A_LAW, MU_LAW, RATE
+from turngap.core.wire import A_LAW, MU_LAW, RATE
 
 NAMES = Names(stream="stream_id", sequence="sequence_number")
 CODECS = {"PCMU": MU_LAW, "PCMA": A_LAW, "L16": None}

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from turngap.caller.dialects.registry import DialectSpec
 from turngap.caller.dialects.telephony import JsonPhoneSession, Names, PhoneSettings, new_id
-from turngap.core.g711 import MU_LAW, RATE
+from turngap.core.wire import MU_LAW, RATE
 
 NAMES = Names(stream="streamSid", sequence="sequenceNumber")
 # In the form of Twilio's ids. An agent needs its own account's to hang up, and has it.

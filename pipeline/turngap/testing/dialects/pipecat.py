@@ -10,8 +10,7 @@ from turngap.caller.dialects.pipecat import audio_frame, interruption_frame, par
 from turngap.caller.dialects.pipecat_eval import AUDIO_DOWN, AUDIO_UP
 from turngap.caller.dialects.rtvi import RTVI_VERSION, rtvi
 from turngap.caller.said import Message
-from turngap.core.frames import message_frame
-from turngap.core.messages import PING
+from turngap.core.wire import PING, message_frame
 from turngap.testing.dialects import AgentHalf, Begun, FromCaller, Pinged, Spoken
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from turngap.caller.dialects import exotel, plivo, telnyx, twilio
 from turngap.caller.dialects.telephony import LINEAR, Codec, Names
 from turngap.caller.said import Message
-from turngap.core.g711 import MU_LAW, RATE
+from turngap.core.wire import MU_LAW, RATE
 from turngap.testing.dialects import AgentHalf, Begun, FromCaller, HungUp, Played, Spoken
 
 

@@ -27,7 +27,7 @@ from pipecat.processors.frame_processor import FrameProcessorSetup
 from turngap.backends import COUNTS
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.counts import THOUGHT, THOUGHT_MS
-from turngap.core.spoken import LETTER_MS, letters
+from turngap.core.voice import LETTER_MS, letters
 from turngap.scenario.phrases import tokens
 from turngap_services.llm.combine import (
     BestOfSettings,

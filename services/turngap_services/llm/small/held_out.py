@@ -9,9 +9,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from turngap.core.errors import AgentError
-from turngap.core.problems import problems, reason
 from turngap.core.run_record import HeldOutRecord
 from turngap.core.stats import Proportion
+from turngap.core.untrusted import problems, reason
 from turngap_services.llm.small import SmallSettings
 
 FILE = "held_out.json"

@@ -9,6 +9,7 @@ from turngap.caller.ear import Ear
 from turngap.caller.words import Bed, Found, Sound, Word, WordFinder
 from turngap.core.audio import UNPLACED_MS, Pcm, SpeechEnd, audible_onset
 from turngap.core.events import AgentSound
+from turngap.core.g711 import MU_LAW
 from turngap.scenario.model import shipped_library
 from turngap.silero import Silero
 from turngap.store.sound import read_sound
@@ -151,6 +152,16 @@ def test_ambience_that_begins_in_speech_is_not_speech() -> None:
     assert end == pytest.approx(1200, abs=20)
 
 
+@pytest.mark.parametrize("at_ms", range(0, 240, 40))
+def test_a_tune_directly_after_speech_is_not_speech(at_ms: int) -> None:
+    phrase = recorded("order-status/1")[: 960 * 16]
+    tune = sound("music", ms=3300, dbfs=-22).make(RATE)
+    found = hear(MU_LAW.decode(MU_LAW.encode(after(quiet(300), phrase, quiet(at_ms), tune))))
+    (end,) = (e.sample * 1000 / RATE for e in found if isinstance(e, SpeechEnd))
+    assert words_ms(found) == [pytest.approx(300, abs=10)]
+    assert end < 300 + 960 + at_ms + 300
+
+
 def test_how_the_stream_is_cut_changes_nothing() -> None:
     pcm = after(*(CASES[n][0] for n in ("a header", "a breath", "clicks", "a bed of -35 dBFS")))
     whole = hear(pcm)
@@ -228,8 +239,11 @@ def test_sound_that_may_be_speech_for_long_keeps_its_instant(monkeypatch) -> Non
     assert any(isinstance(e, AgentSound) and e.at_ns < 20 * ms for e in found + ear.flush(10**10))
 
 
-def test_a_voice_begins_over_one_in_the_background() -> None:
-    people = sound("babble", ms=3000, dbfs=-44).make(RATE)
+@pytest.mark.parametrize("db", [-50, -44, -40])
+def test_a_voice_begins_over_one_in_the_background(db: int) -> None:
+    people = sound("babble", ms=3000, dbfs=db).make(RATE)
     words = [e for e in hear(over(people)) if isinstance(e, Word)]
     (agent,) = (word for word in words if word.dbfs is not None and word.dbfs > -30)
-    assert agent.sample == pytest.approx(1500 * 16, abs=(agent.spread or 0) + 32)
+    assert agent.spread is not None
+    assert agent.spread < UNPLACED_MS * 16
+    assert agent.sample == pytest.approx(1500 * 16, abs=agent.spread + 32)

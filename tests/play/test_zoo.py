@@ -15,7 +15,6 @@ NAMES = [agent.name for agent in ZOO]
 MISSED = {
     "asks whether you are there": "its question after 5 s is taken for the answer to a turn",
     "filler 1.2": "its filler is taken for the answer, as there are 400 ms between the two",
-    "hold music": "at 8 kHz its tune is once taken for the end of the hold phrase",
 }
 
 

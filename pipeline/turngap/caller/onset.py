@@ -49,11 +49,19 @@ CONTEXT_MS = 60.0
 
 
 def place(
-    heard: Callable[[int, int], Pcm], at: int, since: int, end: int, dbfs: float, *, rate: int
+    heard: Callable[[int, int], Pcm],
+    at: int,
+    since: int,
+    end: int,
+    dbfs: float,
+    *,
+    rate: int,
+    under: float,
 ) -> tuple[int, int, float]:
     """Place the first word that leads into `at`; return its spread and the level used, too.
 
-    Nothing before `since` belongs to it. The level is `dbfs`, or 7 dB over what lies under it.
+    Nothing before `since` belongs to it. The level is `dbfs`, or 7 dB over what lies under it, or
+    `under` where that is more.
     `heard` returns a part of the stream, which is there up to `end`.
     """
     hop = window_samples(rate)
@@ -86,7 +94,7 @@ def place(
         if back - quiet >= 3 * hop:
             before = loud_part(flat[quiet - first : back - first], hop, part)
             noise = min(before, _lull(flat[lull - first : at - first], hop))
-        level = max(dbfs, noise + OVER_BED_DB)
+        level = max(dbfs, noise + OVER_BED_DB, under)
         placed = onset(level, noise, back)
         if placed is None or placed > back - first + hop:
             break

@@ -66,12 +66,17 @@ FAINTEST_DBFS = -60.0
 FAINTEST_VOICE_DBFS = -44.0
 LEVEL_MS = 300.0
 
-# In speech, the detector is asked again after a pause of this length, and where there is none.
+# In speech, the detector is asked again after a pause of this length, and where there is none. Of
+# sound that goes on, it has to be almost sure within 450 ms, or take most windows for speech: it
+# does of speech (94 % in its middle, 99 % after pauses, n = 2200), and of 3 % of notes.
 PAUSE_MS = 150.0
 ASK_AGAIN_MS = 1000.0
-ANSWER_MS = 260.0
+ANSWER_MS = 450.0
+LIKELY_WINDOWS = 8
 # A voice rises by 8 dB at most after its first 300 ms (n = 72): this much more is another's.
 LOUDER_DB = 12.0
+# The peaks of a voice in the background lie this much over most of it.
+OVER_VOICE_DB = 5.0
 
 # Nothing is looked for below such peaks: speech lies 10 dB and more below its own.
 CREST_DB = 6.0
@@ -154,6 +159,7 @@ class WordFinder:
         self._fallen: list[float] = []
         self._cutting = False
         self._soft: tuple[int, int] | None = None  # speech too soft to be heard by itself
+        self._before = 0, -inf  # where other speech ended, and its level
         self._candidate: _Candidate | None = None
         self._speech: _Speech | None = None
         self._sounds: SpeechDetector | None = None  # while nothing is loud, none is needed
@@ -333,9 +339,9 @@ class WordFinder:
                 ):
                     self._candidate = self._new_candidate(at)
             elif self._candidate is not None:
-                speech = self._speech
+                speech, likely = self._speech, max(self._candidate.chances, default=0) > LIKELY
                 found += self._reject(self._candidate)
-                if speech is not None and speech.silent_since is None:
+                if speech is not None and (likely or speech.silent_since is None):
                     speech.silent_since = at
             elif self._speech is not None:
                 self._speech.silent_since = at
@@ -353,10 +359,10 @@ class WordFinder:
         found: list[Found] = []
         if speech.dbfs is None and self._upto - speech.onset >= self._samples(LEVEL_MS):
             found += self._settle(speech)
-        if self._candidate is not None:
-            return found
         if self._is_drowned(speech):
             return found + self._end_in_bed(speech)
+        if self._candidate is not None:
+            return found
         if speech.silent_since is None:
             if self._upto - speech.asked >= self._samples(ASK_AGAIN_MS):
                 self._candidate = self._new_candidate(self._upto)
@@ -433,7 +439,8 @@ class WordFinder:
     def _decide(self, candidate: _Candidate) -> list[Found]:
         last = candidate.chances[-1]
         if self._speech is not None:
-            if last > LIKELY:
+            likely = sum(chance > LIKELY for chance in candidate.chances)
+            if last > ALMOST_SURE or likely >= LIKELY_WINDOWS:
                 self._speech.silent_since = None
                 self._speech.asked = self._upto
                 self._leave()
@@ -472,6 +479,12 @@ class WordFinder:
             return at
         return self._soft[0]
 
+    def _since_loud(self, at: int) -> int:
+        """Return where speech from `at` on is one voice's: after what is far softer for long."""
+        each = levels(self._slice(at, self._upto), self._hop)
+        soft = int(np.argmax(each >= each.max() - LOUDER_DB)) * self._hop
+        return at + soft if soft > self._samples(LEVEL_MS) else at
+
     def _leave(self) -> None:
         self._candidate = None
         self._judge.reset()
@@ -488,6 +501,7 @@ class WordFinder:
             self._leave()
             self._soft = self._since_soft(candidate, at), self._upto
             level = self._level_of(candidate)
+            self._before = self._upto, level
             return self._sound(candidate.start, self._upto) or [Sound(candidate.start, level)]
         self._leave()
         return [] if self._speech else self._sound(candidate.start, self._upto)
@@ -509,6 +523,7 @@ class WordFinder:
         """Begin speech, of which the detector is sure from `at` on."""
         self._leave()
         since, at, self._soft = self._ended, self._since_soft(candidate, at), None
+        at = self._since_loud(at)
         onset, spread, level = self._place(at, since, AUDIBLE_DBFS)
         self._speech = _Speech(onset, at, since, level, asked=self._upto)
         found = self._sound(candidate.start, onset) if candidate.start < onset else []
@@ -538,40 +553,45 @@ class WordFinder:
         return self._end_at(speech, ended)
 
     def _end_at(self, speech: _Speech, ended: int) -> list[Found]:
-        self._speech = None
-        self._ended = ended + 1
+        self._speech, self._ended = None, ended + 1
+        self._before = ended, -inf if speech.dbfs is None else speech.dbfs
         self._rest()
         return [SpeechEnd(ended, speech.dbfs)]
 
     def _is_drowned(self, speech: _Speech) -> bool:
         """Return whether a voice begins that is far louder than this one was for a while."""
-        if speech.dbfs is None or self._upto - speech.onset < self._samples(BED_MS):
+        if speech.dbfs is None:
             return False
         latest = self._slice(self._upto - self._hop, self._upto)
         return rms_dbfs(latest) >= speech.dbfs + LOUDER_DB
 
     def _end_in_bed(self, speech: _Speech) -> list[Found]:
         """End a voice in the background before a louder one begins, for which it is a bed."""
-        ended = max(speech.onset + 1, self._upto - self._samples(BED_MS))
-        self._speech, self._ended = None, ended + 1
-        found: list[Found] = [SpeechEnd(ended, speech.dbfs)]
-        found += self._set_bed(loud_part(self._slice(ended, self._upto), self._hop, 0.75))
-        return found + self._hear_again(self._upto - 2 * self._hop, self._level)
+        self._leave()
+        ended = self._upto - 2 * self._hop
+        first = max(speech.onset, ended - self._samples(BED_MS))
+        found = self._end_at(speech, first + 1)
+        found += self._set_bed(loud_part(self._slice(first, ended), self._hop, 0.75))
+        return found + self._hear_again(ended, self._level)
 
     def _turned_into_bed(self, speech: _Speech) -> list[Found]:
         """End speech that other sound followed without a pause."""
         self._leave()
         pcm = self._slice(self._upto - self._samples(ANSWER_MS), self._upto)
         level = loud_part(pcm, self._hop, 0.75)
-        first = max(speech.asked, speech.onset)
+        first = max(speech.asked, speech.onset, self._past_at)
         above = dbfs_to_amplitude(max(speech.audible_dbfs, level + OVER_BED_DB))
         audible = audible_samples(self._slice(first, self._upto), self._hop, above)
         ended = first + (int(audible[-1]) if len(audible) else 0)
         if speech.silent_since is not None:
             ended = speech.silent_since
-        self._speech = None
-        self._ended = ended + 1
-        return [SpeechEnd(ended, speech.dbfs), *self._set_bed(level)]
+        return [*self._end_at(speech, ended), *self._set_bed(level)]
 
     def _place(self, at: int, since: int, dbfs: float) -> tuple[int, int, float]:
-        return place(self._slice, at, since, self._upto, dbfs, rate=self.rate)
+        heard, (ended, under) = self._slice, self._before
+        loud = loud_part(heard(at, self._upto), self._hop, 0.9)
+        if at - ended > self._samples(KEPT_MS) or loud < under + LOUDER_DB:
+            under = -inf
+        return place(
+            heard, at, since, self._upto, dbfs, rate=self.rate, under=under + OVER_VOICE_DB
+        )

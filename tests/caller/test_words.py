@@ -9,7 +9,7 @@ from turngap.caller.ear import Ear
 from turngap.caller.words import Bed, Found, Sound, Word, WordFinder
 from turngap.core.audio import UNPLACED_MS, Pcm, SpeechEnd, audible_onset
 from turngap.core.events import AgentSound
-from turngap.core.g711 import MU_LAW
+from turngap.core.wire import MU_LAW
 from turngap.scenario.model import shipped_library
 from turngap.silero import Silero
 from turngap.store.sound import read_sound

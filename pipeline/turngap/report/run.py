@@ -4,6 +4,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from rich.text import Text
 from turngap.core.budget import OUTCOMES, STARVED_MS, Outcome
 from turngap.core.clusters import NO_INTERVAL
 from turngap.core.counts import COLD, RATE, SERVER, THOUGHT
+from turngap.core.errors import InputError
 from turngap.core.results import Turn
 from turngap.core.stages import UNATTRIBUTED
 from turngap.core.summary import Summary, summarise, turn_taking
@@ -44,6 +46,8 @@ from turngap.report.sections import (
     Take,
     lines,
 )
+from turngap.store.comparisons import TURNS_FILE, TurnsRecord
+from turngap.store.documents import read_document
 from turngap.store.runs import Run
 
 # Shorter stages are only named.
@@ -243,8 +247,25 @@ def _stages(run: Run, summary: Summary) -> list[Item]:
             ("others", f"under 1 % of the silence: {', '.join(short)}" if short else ""),
             where=FILES,
         ),
-        lines(("slowest", words.advice_words(run.record, summary))),
+        lines(
+            ("slowest", words.advice_words(run.record, summary)),
+            ("curve", _curve(run, summary)),
+        ),
     ]
+
+
+def _curve(run: Run, summary: Summary) -> str:
+    """Say what a setting would buy, by the newest curve of this agent in the folder of the run."""
+    p50_ms = summary.gap_ms["p50"].value
+    if summary.slowest_stage != "endpoint" or p50_ms is None or not run.path.is_dir():
+        return ""
+    agent = str(run.record.agent.get("url") or run.record.agent.get("stack"))
+    for file in sorted(run.path.parent.glob(f"*/{TURNS_FILE}"), reverse=True):
+        with suppress(InputError):
+            curve = read_document(file, TurnsRecord)
+            if curve.valid and curve.setting and curve.agent == agent:
+                return words.curve_words(curve, p50_ms)
+    return ""
 
 
 def _if(shown: bool) -> frozenset[Medium]:

@@ -22,6 +22,7 @@ from turngap.core.stats import Percentile, Proportion, n_needed
 from turngap.core.summary import PERCENTILES, Summary, Verdicts
 from turngap.core.untrusted import printable
 from turngap.report import looks
+from turngap.store.comparisons import TurnsRecord
 
 
 def ms(value: float) -> str:
@@ -315,6 +316,22 @@ def advice_words(record: RunRecord, summary: Summary) -> str:
         owner = _BUILT_IN.get(looks.look_of(stage.name).group, owner)
     return (
         f"{looks.full_name(stage.name)}, {percent(stage.share)} of the silence, depends on {owner}"
+    )
+
+
+def curve_words(curve: TurnsRecord, p50_ms: float) -> str:
+    """Compare the point that is nearest to a gap with the next quicker one; empty without one."""
+    played = [(p.gap_ms.value, p) for p in curve.points if p.gap_ms.value is not None]
+    played.sort(key=lambda each: each[0])
+    here = min(range(len(played)), key=lambda i: abs(played[i][0] - p50_ms), default=0)
+    if not here:
+        return ""
+    (quicker_ms, quicker), (now_ms, now) = played[here - 1 : here + 1]
+    values = [printable(f"{curve.setting} {now.value}"), printable(quicker.value or "")]
+    cut_ins = [percent(point.heard.value or 0.0) for point in (now, quicker)]
+    return (
+        f"{' → '.join(values)}: about −{now_ms - quicker_ms:.0f} ms, cut-ins "
+        f"{' → '.join(cut_ins)} (turngap turns on {curve.recorded} recorded turns)"
     )
 
 

@@ -29,7 +29,6 @@ from turngap.agent.access import (
     CODE_FAILED,
     TEXT_CHARS,
     Limits,
-    Refusal,
     Seats,
     cookie_name,
 )
@@ -49,7 +48,7 @@ from turngap.live import wire
 from turngap.live.answering import Answering
 from turngap.live.conversation import SETTLE_MS
 from turngap.live.keeping import Conversations, Held, Keeping, zipped
-from turngap.live.saving import Saved, checked_name
+from turngap.live.saving import checked_name
 
 # Seconds of turns that a page may report in a second: its clock and the server's may differ.
 TURNS_RATE = 1.25
@@ -111,7 +110,10 @@ class LiveSession(Guard):
 
     def asked(self, kind: str, data: Any) -> bool:
         if kind == SAY and isinstance(data, dict):
-            self._typed(data)
+            text, turn = data.get("text"), data.get("turn")
+            if isinstance(text, str) and isinstance(turn, int):
+                self._held.conversation.typed(turn, text[:TEXT_CHARS])
+                self.active()
         if kind not in self._taken:
             return False
         try:
@@ -126,12 +128,6 @@ class LiveSession(Guard):
     def active(self) -> None:
         super().active()
         self._noticed = False
-
-    def _typed(self, details: dict[str, Any]) -> None:
-        text, turn = details.get("text"), details.get("turn")
-        if isinstance(text, str) and isinstance(turn, int):
-            self._held.conversation.typed(turn, text[:TEXT_CHARS])
-            self.active()
 
     def _turn(self, data: Any) -> None:
         report = wire.parsed(wire.TurnReport, data)
@@ -296,7 +292,12 @@ class LiveServer:
         if request.url.path in ("/healthz", "/readyz"):
             return await answer(request)
         if refusal := self._serve.access.refusal(request):
-            return _refused(refusal, as_page=request.url.path == "/")
+            status = refusal.code - 4000
+            if request.url.path != "/":
+                content = _error(refusal.kind, refusal.message, refusal.hint)
+                return JSONResponse(content, status_code=status)
+            page = _REFUSED.format(message=escape(refusal.message), hint=escape(refusal.hint))
+            return HTMLResponse(page, status_code=status)
         return await answer(request)
 
     async def _index(self, request: Request) -> Response:
@@ -344,7 +345,17 @@ class LiveServer:
         else:
             with tempfile.TemporaryDirectory(prefix="turngap-scenario-") as folder:
                 saved = await held.saved(name, Path(folder))
-        return JSONResponse(_saved(held, saved, record))
+        path = saved.path if record else f"{saved.name}.yaml"
+        return JSONResponse(
+            {
+                "name": saved.name,
+                "turns": saved.turns,
+                "left_out": [dataclasses.asdict(turn) for turn in saved.left_out],
+                "zip": f"/api/runs/{held.id}/scenario/{saved.name}.zip",
+                "folder": str(record) if record else None,
+                "replay": f"turngap replay {shlex.quote(str(path))} {held.flags}".rstrip(),
+            }
+        )
 
     async def _scenario_zip(self, id_: str, name: str) -> Response:
         held = self.conversations.get(id_)
@@ -403,18 +414,6 @@ async def _name_in(request: Request) -> str:
         ) from e
 
 
-def _saved(held: Held, saved: Saved, record: Path | None) -> dict[str, Any]:
-    path = saved.path if record else f"{saved.name}.yaml"
-    return {
-        "name": saved.name,
-        "turns": saved.turns,
-        "left_out": [dataclasses.asdict(turn) for turn in saved.left_out],
-        "zip": f"/api/runs/{held.id}/scenario/{saved.name}.zip",
-        "folder": str(record) if record else None,
-        "replay": f"turngap replay {shlex.quote(str(path))} {held.flags}".rstrip(),
-    }
-
-
 def _download(file: Path, name: str) -> FileResponse:
     remove = BackgroundTask(file.unlink, missing_ok=True)
     return FileResponse(file, media_type="application/zip", filename=name, background=remove)
@@ -424,15 +423,6 @@ async def _bad_input(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, InputError)
     content = _error(error.kind, error.message, error.hint)
     return JSONResponse(content, status_code=_STATUS.get(error.kind, 422))
-
-
-def _refused(refusal: Refusal, *, as_page: bool) -> Response:
-    status = refusal.code - 4000
-    if not as_page:
-        content = _error(refusal.kind, refusal.message, refusal.hint)
-        return JSONResponse(content, status_code=status)
-    page = _REFUSED.format(message=escape(refusal.message), hint=escape(refusal.hint))
-    return HTMLResponse(page, status_code=status)
 
 
 def _error(kind: str, message: str, hint: str) -> dict[str, dict[str, str]]:

@@ -498,7 +498,7 @@ def test_a_sweep_in_several_processes_has_the_figures_of_one(
 def test_a_sweep_in_another_process_refuses_as_this_one_does() -> None:
     from turngap.fleet.files import build_fleet, read_fleet
     from turngap.fleet.run import SimulationPlan, source_of, sweep, workload_of
-    from turngap.workers import LocalWorkers
+    from turngap.workers.local import LocalWorkers
 
     described = read_fleet(None, [each for each in (*QUICK, *CALL) if "=" in each])
     source = source_of([], described.turn)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from turngap.core.errors import InputError
-from turngap.workers.pool import Tell, here
+from turngap.workers import Tell, here
 
 
 def count(given: int, tell: Tell) -> None:

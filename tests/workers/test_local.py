@@ -13,7 +13,8 @@ import pytest
 import worker_tasks
 
 from turngap.core.errors import InputError
-from turngap.workers import Done, LocalWorkers, Lost, Told
+from turngap.workers import Done, Lost, Told
+from turngap.workers.local import LocalWorkers
 
 
 async def results(workers: LocalWorkers, work: Any, pieces: list[Any]) -> list[Any]:
@@ -99,7 +100,7 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     script.write_text(
         "import asyncio, sys\n"
         "import worker_tasks\n"
-        "from turngap.workers import LocalWorkers\n"
+        "from turngap.workers.local import LocalWorkers\n"
         "async def main():\n"
         "    async with LocalWorkers(1) as workers:\n"
         f"        async for said in workers.run(worker_tasks.hold, [{str(tmp_path / 'held')!r}]):\n"

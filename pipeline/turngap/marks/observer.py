@@ -153,7 +153,9 @@ def failure_of(frame: ErrorFrame, engine: FrameProcessor) -> str | None:
     category = frame.category or ErrorCategory.UNKNOWN
     if category is ErrorCategory.APPLICATION:
         return None
-    said = " ".join(f"{frame.error}{_cause(frame)}".split())
+    # A client's own words are often just "Connection error.".
+    cause = str((frame.exception and frame.exception.__cause__) or "")
+    said = " ".join((frame.error if cause in frame.error else f"{frame.error} {cause}").split())
     said = said if len(said) <= _MOST else said[:_MOST] + "…"
     remedy = _REMEDIES.get(category)
     name = f"{kind_of(engine)}: {engine.name.partition('#')[0]}"
@@ -170,13 +172,6 @@ def kind_of(engine: FrameProcessor) -> Kind | None:
         ("turn", (LLMUserAggregator, VADProcessor)),
     )
     return next((kind for kind, types in kinds if isinstance(engine, types)), None)
-
-
-def _cause(frame: ErrorFrame) -> str:
-    """Return the underlying reason, as a client's own words are often just "Connection error."."""
-    cause = frame.exception.__cause__ if frame.exception else None
-    said = str(cause) if cause else ""
-    return f" {said}" if said and said not in frame.error else ""
 
 
 # Services that do not count what they cache among the prompt's tokens.
@@ -342,7 +337,10 @@ class MarksObserver(BaseObserver):
                 recorder.heard(frame.metadata.get(COUNTS, {}))
             case UserStoppedSpeakingFrame():
                 self._waste.confirmed()
-                recorder.turn_decided(at_ns, self._decision(at_ns))
+                found: Decision | None = None
+                while self._decisions and self._decisions[0].at_ns <= at_ns:
+                    found = self._decisions.popleft()
+                recorder.turn_decided(at_ns, found)
                 self._has_answered(self._guessing)
             case _:
                 pass
@@ -421,13 +419,6 @@ class MarksObserver(BaseObserver):
         """Note that the LLM is asked for a turn, so that later turns are not its first."""
         if self._answered is not None and llm is not None:
             self._answered.add(llm)
-
-    def _decision(self, announced_ns: int) -> Decision | None:
-        """Return the latest decision before it was announced."""
-        found: Decision | None = None
-        while self._decisions and self._decisions[0].at_ns <= announced_ns:
-            found = self._decisions.popleft()
-        return found
 
     def _report(self, turn: AgentTurn) -> None:
         for name, n in self._waste.take(self._price()).items():

@@ -102,7 +102,11 @@ class MarksRecorder:
         as the transcript, the endpoint was due before it and the wait was the STT's.
         """
         self._miss_words()
-        turn = self._confirmed(at_ns)
+        turn, self._guess = self._guess, None
+        if turn is not None:  # it may be heard from now on
+            turn.release(at_ns)
+            turn.marks = {**self._next.marks, **turn.marks}
+            self._begin(turn)
         if turn is None and (turn := self._just_requested(at_ns)) is not None:
             at_ns = min(at_ns, turn.marks["llm_request"])
         decided = turn or self._next
@@ -137,15 +141,6 @@ class MarksRecorder:
             self.silent("stt", none)  # there were no words in it, as far as anybody knows
         if self._unread:
             self._report(AgentTurn(0, {}, error=self._unread))
-
-    def _confirmed(self, at_ns: int) -> AgentTurn | None:
-        """Make the guess a turn, which may be heard from now on."""
-        guess, self._guess = self._guess, None
-        if guess is not None:
-            guess.release(at_ns)
-            guess.marks = {**self._next.marks, **guess.marks}
-            self._begin(guess)
-        return guess
 
     def _just_requested(self, decided_ns: int) -> AgentTurn | None:
         """Return the running turn, if its decision is announced in the step that requested it."""

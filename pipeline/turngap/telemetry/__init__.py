@@ -80,7 +80,19 @@ def destination_of(url: str | None = None) -> Destination | None:
     for name in ("HEADERS", "TRACES_HEADERS", "METRICS_HEADERS"):  # they hold keys
         for pair in _variable(name).split(","):
             remember(unquote(pair.partition("=")[2].strip()))
-    _require_sendable()
+    try:
+        installed = OTLP.met()
+    except ModuleNotFoundError:  # not even the package that contains it
+        installed = False
+    if not installed:
+        what = "telemetry needs OpenTelemetry's exporter, which is not installed"
+        raise InputError("otlp.missing", what, hint=OTLP.remedy)
+    if _env("OTEL_SDK_DISABLED").lower() == "true":
+        raise InputError("otlp.off", "OTEL_SDK_DISABLED is set")
+    protocols = {_variable(f"{signal}PROTOCOL") for signal in ("", "TRACES_", "METRICS_")}
+    if others := protocols - {"", "http/protobuf"}:
+        what = f"the environment wants OTLP by {min(others)}; turngap speaks http/protobuf"
+        raise InputError("otlp.off", what)
     signals = tuple(
         signal
         for signal, given in zip(("traces", "metrics"), own, strict=True)
@@ -108,22 +120,6 @@ def require_http(url: str) -> None:
             f"{text_without_secrets(url)!r} is no URL of a collector",
             hint="expected http://HOST:PORT; collectors take OTLP over HTTP at port 4318",
         )
-
-
-def _require_sendable() -> None:
-    try:
-        installed = OTLP.met()
-    except ModuleNotFoundError:  # not even the package that contains it
-        installed = False
-    if not installed:
-        what = "telemetry needs OpenTelemetry's exporter, which is not installed"
-        raise InputError("otlp.missing", what, hint=OTLP.remedy)
-    if _env("OTEL_SDK_DISABLED").lower() == "true":
-        raise InputError("otlp.off", "OTEL_SDK_DISABLED is set")
-    protocols = {_variable(f"{signal}PROTOCOL") for signal in ("", "TRACES_", "METRICS_")}
-    if others := protocols - {"", "http/protobuf"}:
-        what = f"the environment wants OTLP by {min(others)}; turngap speaks http/protobuf"
-        raise InputError("otlp.off", what)
 
 
 def _variable(name: str) -> str:

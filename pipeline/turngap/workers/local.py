@@ -14,7 +14,7 @@ from typing import IO, Any
 from turngap.children import PARENT_HOLDS_STDIN
 from turngap.core.errors import AgentError
 from turngap.core.secrets import text_without_secrets
-from turngap.workers.pool import Done, Lost, Pool, Told
+from turngap.workers import Done, Lost, Pool, Told
 from turngap.workers.process import LENGTH, packed, why
 
 # Python and this package take a tenth of a second, on a machine that is busy many times that.

@@ -16,7 +16,7 @@ from typing import Any
 
 from turngap.children import PARENT_HOLDS_STDIN, end_with_parent
 from turngap.core.errors import TurngapError
-from turngap.workers.pool import Done, Lost, Tell, Told, be
+from turngap.workers import Done, Lost, Tell, Told, be
 
 LENGTH = struct.Struct(">Q")
 

@@ -17,8 +17,8 @@ from types import FunctionType
 from typing import Any, Self, cast
 
 from turngap.core.errors import AgentError, InputError
+from turngap.workers import Done, Lost, Pool, Told
 from turngap.workers.local import LocalWorker
-from turngap.workers.pool import Done, Lost, Pool, Told
 from turngap.workers.process import why
 
 # A process that imports Ray takes two seconds where nothing else runs, and twenty where much does.
@@ -138,7 +138,7 @@ class _Node:
 
 
 class RayWorker:
-    """A worker on a node, as seen from here: see `turngap.workers.pool.Worker`."""
+    """A worker on a node, as seen from here: see `turngap.workers.Worker`."""
 
     def __init__(self, actor: Any, name: str) -> None:
         self._actor = actor

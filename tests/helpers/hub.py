@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from turngap_services.weights import SHIPPED
+from turngap_services.loading import SHIPPED
 
 BY_LFS_FROM = 100_000
 

@@ -21,7 +21,7 @@ from commandline import ROOT
 from hub import Hub, serve_published
 
 from turngap.backends.weights import state_of
-from turngap_services.weights import pinned
+from turngap_services.loading import pinned
 
 # The Python of an environment with vLLM, or its executable; or `none`, and perhaps why.
 VLLM = os.environ.get("TURNGAP_VLLM") or shutil.which("vllm") or "none"

@@ -16,9 +16,9 @@ from turngap.backends import GROUP, KINDS, BackendSpec, Need, find, specs
 from turngap.backends.weights import is_commit
 from turngap.core.errors import AgentError, InputError
 from turngap_services import SPECS
+from turngap_services.loading import pinned, pinned_names
 from turngap_services.stt import WhisperSettings
 from turngap_services.tts import PiperSettings
-from turngap_services.weights import pinned, pinned_names
 
 ENGINES = (
     "pipecat",

@@ -13,9 +13,8 @@ from turngap.core.errors import InputError
 from turngap.scenario.library import load_scenario
 from turngap.scenario.model import library_dir, library_paths
 from turngap_services.stt import PocketsphinxSettings
-from turngap_services.stt.known import FEATURES, Heard, Known, Word, shipped
 from turngap_services.stt.pocketsphinx import Recogniser
-from turngap_services.stt.sentences import library_model
+from turngap_services.stt.sentences import FEATURES, Heard, Known, Word, library_model, shipped
 
 RATE = 16_000
 SETTINGS = PocketsphinxSettings(pre_roll_ms=300)

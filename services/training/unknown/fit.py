@@ -20,9 +20,8 @@ from training.turns.sentences import sentences as turns
 from training.turns.speakers import SPEAKERS
 from training.unknown.takes import LINES, read, said, sentences
 from turngap_services.stt import PocketsphinxSettings
-from turngap_services.stt.known import FEATURES
 from turngap_services.stt.pocketsphinx import Recogniser
-from turngap_services.stt.sentences import Saying, build_model, library_sayings
+from turngap_services.stt.sentences import FEATURES, Saying, build_model, library_sayings
 from turngap_services.text import spoken_words
 
 OUT = Path("services/turngap_services/stt/known.json")

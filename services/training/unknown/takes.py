@@ -16,8 +16,8 @@ from turngap.core.audio import (
     audible_onset,
     dbfs_to_amplitude,
 )
-from turngap_services.stt.known import Heard
 from turngap_services.stt.pocketsphinx import Recogniser
+from turngap_services.stt.sentences import Heard
 
 Line = Literal["clean", "noise", "telephone"]
 LINES: tuple[Line, ...] = get_args(Line)

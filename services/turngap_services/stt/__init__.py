@@ -8,8 +8,16 @@ from pydantic import Field
 from turngap.backends import BackendSettings, BackendSpec, Weights
 from turngap.backends.weights import at_home
 from turngap.core.errors import AgentError, InputError
-from turngap_services.loading import ON_A_CARD, Compute, Device, lazily, needs
-from turngap_services.weights import pinned, pinned_names, unpinned
+from turngap_services.loading import (
+    ON_A_CARD,
+    Compute,
+    Device,
+    lazily,
+    needs,
+    pinned,
+    pinned_names,
+    unpinned,
+)
 
 # Mean cepstra of what the decoder hears, with 500 ms of pre-roll, halfway between 25 recorded
 # people (46.8,5.4,-0.6,10.4,-7.3,3.6 and so on) and the library's synthetic voices

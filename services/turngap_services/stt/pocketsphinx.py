@@ -26,8 +26,16 @@ from turngap.core.clock import Clock
 from turngap.core.counts import OUT_OF_DOMAIN
 from turngap_services.sound import RATE, Levelled, require_rate
 from turngap_services.stt import PocketsphinxSettings
-from turngap_services.stt.known import FRAME_MS, LEAST_MS, Heard, Word, shipped
-from turngap_services.stt.sentences import Model, library_model, make_decoder
+from turngap_services.stt.sentences import (
+    FRAME_MS,
+    LEAST_MS,
+    Heard,
+    Model,
+    Word,
+    library_model,
+    make_decoder,
+    shipped,
+)
 
 # White noise under everything, 61 dB below the loudest of the voice: digital silence gets a
 # spectrum, and no voice that is levelled drowns in it. From 51 to 81 dB nothing changes (25 people
@@ -229,7 +237,15 @@ class PocketsphinxSTTService(STTService):
             self._since_partial, self._partial = 0, ""
             self._hearing.start()
         elif isinstance(frame, VADUserStoppedSpeakingFrame):
-            await self._finish()
+            if self._while_speaking:
+                text = self._hearing.stop()
+            else:  # decoding the whole utterance would block the event loop for too long
+                text = await asyncio.to_thread(self._hearing.stop)
+            if text := self._checked(text):
+                await self.push_frame(
+                    TranscriptionFrame(text, self._user_id, time_now_iso8601(), finalized=True)
+                )
+            await self.emit_stt_usage_metrics()
 
     async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
         self._hearing.audio(audio)
@@ -242,17 +258,6 @@ class PocketsphinxSTTService(STTService):
             if text and text != self._partial:
                 self._partial = text
                 yield InterimTranscriptionFrame(text, self._user_id, time_now_iso8601())
-
-    async def _finish(self) -> None:
-        if self._while_speaking:
-            text = self._hearing.stop()
-        else:  # decoding the whole utterance would block the event loop for too long
-            text = await asyncio.to_thread(self._hearing.stop)
-        if text := self._checked(text):
-            await self.push_frame(
-                TranscriptionFrame(text, self._user_id, time_now_iso8601(), finalized=True)
-            )
-        await self.emit_stt_usage_metrics()
 
     def _checked(self, text: str) -> str:
         """Return the text of the utterance that has ended, if it is one of the sentences."""

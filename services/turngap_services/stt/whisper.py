@@ -26,7 +26,7 @@ from pipecat.services.stt_service import STTService
 from pipecat.utils.time import time_now_iso8601
 
 from turngap.backends import COUNTS
-from turngap.backends.weights import at_home
+from turngap.backends.weights import at_home, folder_of
 from turngap.core.audio import FULL_SCALE, Pcm
 from turngap.core.clock import Clock, ns_to_ms
 from turngap.core.errors import AgentError, InputError
@@ -34,7 +34,6 @@ from turngap_services.loading import Loaded, engine_trouble, first_line, place, 
 from turngap_services.sound import RATE, require_rate
 from turngap_services.stt import CONVERT, WhisperSettings, weights_of
 from turngap_services.stt.readings import MOST_MS, Reading, Readings, Utterance, doubt
-from turngap_services.weights import folder_of
 
 _FILES = ("model.bin", "config.json", "tokenizer.json")
 _LESS_MEMORY = "a smaller model (--set stt.model=tiny.en) or stt.compute_type=int8 needs less"
@@ -99,7 +98,8 @@ class Reader:
     """
 
     def __init__(self, settings: WhisperSettings) -> None:
-        directory = _directory(settings)
+        weights = weights_of(settings)
+        directory = at_home(settings.model) if weights is None else folder_of(weights)
         self.name = directory.name if Path(settings.model).is_dir() else settings.model
         self._settings = settings
         require_files(directory, _FILES, CONVERT)
@@ -116,7 +116,9 @@ class Reader:
                 cpu_threads=settings.threads,
                 num_workers=settings.workers,
             )
-            _check_vocabulary(model)
+            marks = ("<|startoftranscript|>", "<|endoftext|>", "<|notimestamps|>", "<|transcribe|>")
+            if missing := [m for m in marks if model.hf_tokenizer.token_to_id(m) is None]:
+                raise ValueError(f"tokenizer.json has no {', '.join(missing)}")
         # Each library has its own exceptions for a bad file, tokenizers a plain Exception.
         except Exception as e:
             what = f"the Whisper model in {directory}"
@@ -204,19 +206,6 @@ def reader_of(settings: WhisperSettings) -> Reader:
     """Return the model of these settings, loaded once a process; raises as `Reader` does."""
     key = settings.model_dump_json(exclude=_OF_THE_SESSION)
     return _LOADED.get(key, lambda: Reader(settings))
-
-
-def _directory(settings: WhisperSettings) -> Path:
-    """Return the model's directory, fetched if necessary."""
-    weights = weights_of(settings)
-    return at_home(settings.model) if weights is None else folder_of(weights)
-
-
-def _check_vocabulary(model: WhisperModel) -> None:
-    """Raise ValueError if the tokenizer lacks a mark without which the first reading would fail."""
-    marks = ("<|startoftranscript|>", "<|endoftext|>", "<|notimestamps|>", "<|transcribe|>")
-    if missing := [m for m in marks if model.hf_tokenizer.token_to_id(m) is None]:
-        raise ValueError(f"tokenizer.json has no {', '.join(missing)}")
 
 
 # pipecat counts the time from the end of speech to the final text, the VAD's verdict included: 0.34

@@ -9,8 +9,7 @@ from pydantic import Field
 from turngap.backends import BackendSettings, BackendSpec, Weights
 from turngap.backends.weights import at_home
 from turngap.core.errors import InputError
-from turngap_services.loading import lazily, needs
-from turngap_services.weights import pinned, unpinned
+from turngap_services.loading import lazily, needs, pinned, unpinned
 
 
 class EspeakSettings(BackendSettings):

@@ -21,13 +21,13 @@ from pipecat.services.tts_service import TTSService
 from piper import PiperConfig, PiperVoice, SynthesisConfig
 
 from turngap.backends import COUNTS
+from turngap.backends.weights import folder_of
 from turngap.core.audio import Pcm
 from turngap.core.clock import Clock, ns_to_ms
 from turngap.core.errors import AgentError, InputError, TurngapError
 from turngap.core.voice import LeadCut, Request, VoiceSpeed, parted
 from turngap_services.loading import Loaded, first_line, too_little_memory
 from turngap_services.tts import PiperSettings, hub_voice, voice_file
-from turngap_services.weights import folder_of
 
 T = TypeVar("T")
 
@@ -75,7 +75,26 @@ class Voice:
     def __init__(self, files: Files, threads: int) -> None:
         self.name = files.model.stem
         self.speed = VoiceSpeed()
-        self._voice = _loaded(files, threads)
+        options = SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        config = _readable(
+            files.config,
+            lambda: PiperConfig.from_dict(json.loads(files.config.read_text(encoding="utf-8"))),
+        )
+        session = _readable(
+            files.model,
+            lambda: InferenceSession(str(files.model), options, providers=["CPUExecutionProvider"]),
+        )
+        takes = {value.name for value in session.get_inputs()}
+        wanted = _INPUTS | ({"sid"} if config.num_speakers > 1 else set())
+        if takes != wanted:
+            raise AgentError(
+                "voice.damaged",
+                f"{files.model} is not a piper voice: it takes {', '.join(sorted(takes))}",
+                hint=f"expected a network that takes {', '.join(sorted(wanted))}",
+            )
+        self._voice = PiperVoice(session=session, config=config)
         self._session = self._voice.session
 
     def manner(self, settings: PiperSettings) -> SynthesisConfig:
@@ -185,29 +204,6 @@ def files_of(settings: PiperSettings) -> Files:
     return Files(model, config)
 
 
-def _loaded(files: Files, threads: int) -> PiperVoice:
-    options = SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    config = _readable(
-        files.config,
-        lambda: PiperConfig.from_dict(json.loads(files.config.read_text(encoding="utf-8"))),
-    )
-    session = _readable(
-        files.model,
-        lambda: InferenceSession(str(files.model), options, providers=["CPUExecutionProvider"]),
-    )
-    takes = {value.name for value in session.get_inputs()}
-    wanted = _INPUTS | ({"sid"} if config.num_speakers > 1 else set())
-    if takes != wanted:
-        raise AgentError(
-            "voice.damaged",
-            f"{files.model} is not a piper voice: it takes {', '.join(sorted(takes))}",
-            hint=f"expected a network that takes {', '.join(sorted(wanted))}",
-        )
-    return PiperVoice(session=session, config=config)
-
-
 def _readable(file: Path, read: Callable[[], T]) -> T:
     """Return what `read` returns, and turn its errors into ours."""
     try:
@@ -263,7 +259,12 @@ class PiperTTSService(TTSService):
         held_ms, sounds = 0.0, False
         try:
             for number, piece in enumerate(pieces, start=1):
-                if frame := self._frame(await self._made(piece), context_id, first=number == 1):
+                asked_ns = self._clock.now_ns()
+                pcm = await self._voice.speak(piece, self._manner, self.sample_rate)
+                made_ms = ns_to_ms(self._clock.now_ns() - asked_ns)
+                audio_ms = len(pcm) * 1000 / self.sample_rate
+                self._voice.speed.add(Request(len(piece), audio_ms, made_ms, made_ms, audio_ms))
+                if frame := self._frame(pcm, context_id, first=number == 1):
                     held.append(frame)
                     held_ms += frame.num_frames * 1000 / frame.sample_rate
                 sounds = sounds or lasts(self._voice.speed, held_ms, pieces[number:])
@@ -271,14 +272,6 @@ class PiperTTSService(TTSService):
                     yield held.pop(0)
         except TurngapError as e:
             yield ErrorFrame(error=f"{e.message} ({e.hint})" if e.hint else e.message)
-
-    async def _made(self, piece: str) -> Pcm:
-        asked_ns = self._clock.now_ns()
-        pcm = await self._voice.speak(piece, self._manner, self.sample_rate)
-        made_ms = ns_to_ms(self._clock.now_ns() - asked_ns)
-        audio_ms = len(pcm) * 1000 / self.sample_rate
-        self._voice.speed.add(Request(len(piece), audio_ms, made_ms, made_ms, audio_ms))
-        return pcm
 
     def _frame(self, pcm: Pcm, context_id: str, *, first: bool) -> TTSAudioRawFrame | None:
         """Return the audio, without leading silence before a reply or in the middle of a clause."""

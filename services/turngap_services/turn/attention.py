@@ -346,7 +346,10 @@ class Attention:
         if self._settings.speculate:
             self._speculate(now_ns, hold_ms)
         if self._settings.smart_turn and self._silent(now_ns, self._settings.pause_ms):
-            self._ask()
+            at = self._heard.audible_at
+            if at is not None and at != self._asked_at:
+                self._asked_at = at
+                self.actions.append(Ask(at))
         if self._settings.conclude_ms:
             self._conclude_ahead(now_ns, max(hold_ms - self._settings.conclude_ms, 0))
         if self._silent(now_ns, hold_ms) and self._sure(now_ns, hold_ms):
@@ -396,12 +399,6 @@ class Attention:
         if silent and self._due(now_ns, self._read_ns + ms_to_ns(self._settings.steady_ms)):
             self._guess = text
             self.actions.append(Speculate(text))
-
-    def _ask(self) -> None:
-        at = self._heard.audible_at
-        if at is not None and at != self._asked_at:
-            self._asked_at = at
-            self.actions.append(Ask(at))
 
     # --- its end --------------------------------------------------------------------------------
 

@@ -288,14 +288,10 @@ class Listener(FrameProcessor):
             self._recent.append(audio)
             self._recent_bytes += len(audio)
             self._keep_last(CLASSIFIED_S)
-        heard = self._heard()
-        await self._taker.feed(lambda mind, now: mind.hear(now, heard))
-
-    def _heard(self) -> Heard:
-        voice, instant_ns = self._voice, self._arrivals.instant_ns
+        instant_ns = self._arrivals.instant_ns
         last = voice.last_audible
         silent = last is not None and (voice.heard - last) * 1000 >= SILENT_MS * self._rate
-        return Heard(
+        heard = Heard(
             until_ns=instant_ns(voice.heard),
             onset_ns=None if voice.onset is None else instant_ns(voice.onset),
             audible_ns=None if voice.last_audible is None else instant_ns(voice.last_audible),
@@ -304,6 +300,7 @@ class Listener(FrameProcessor):
             voiced_ms=voice.voiced_ms,
             melody=voice.melody() if silent else None,
         )
+        await self._taker.feed(lambda mind, now: mind.hear(now, heard))
 
     # --- what the turn taker wants --------------------------------------------------------------
 

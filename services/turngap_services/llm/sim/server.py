@@ -70,7 +70,12 @@ class LiveServer:
         Closing the generator drops the request at the end of the running step.
         """
         # One instant for both: between two, background requests would come before this one.
-        now_ps = self._catch_up()
+        idle_ps = self._now_ps() - self._engine.now_ps  # meanwhile the background went on
+        if not self._running and idle_ps > RESTART_S * PS_PER_S:
+            self._before += self._engine.steps
+            self._start()
+        now_ps = self._now_ps()
+        self._play(now_ps)
         request = Request(prompt, output)
         self._engine.submit(request, now_ps)
         engine, origin_ns = self._engine, self._origin_ns
@@ -92,19 +97,6 @@ class LiveServer:
 
     def _now_ps(self) -> int:
         return (self._clock.now_ns() - self._origin_ns) * PS_PER_NS
-
-    def _catch_up(self) -> int:
-        """Play what the background did meanwhile, or begin it anew after a long pause.
-
-        Returns the instant up to which it was played (ps).
-        """
-        idle_ps = self._now_ps() - self._engine.now_ps
-        if not self._running and idle_ps > RESTART_S * PS_PER_S:
-            self._before += self._engine.steps
-            self._start()
-        now_ps = self._now_ps()
-        self._play(now_ps)
-        return now_ps
 
     def _start(self) -> None:
         """Start a server with the background under way: replies of every age, and more to come."""

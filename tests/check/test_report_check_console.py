@@ -14,14 +14,15 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from turngap.check import words as check_words
-from turngap.check.report import check_block
+from turngap.check.report import check_report
+from turngap.report import terminal
 
 WIDTHS = (60, 80, 100, 120)
 
 
 def printed(record, width=100, **settings) -> list[str]:
     file = io.StringIO()
-    Console(file=file, width=width, **settings).print(check_block(record, width))
+    Console(file=file, width=width, **settings).print(terminal.block(check_report(record), width))
     return file.getvalue().splitlines()
 
 

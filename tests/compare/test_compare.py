@@ -18,7 +18,6 @@ from turngap.compare.figures import Side
 from turngap.compare.play import ComparePlan, compare, parse_price
 from turngap.compare.report import (
     HEIGHT_PX,
-    comparison_block,
     comparison_json,
     comparison_report,
     read_comparison,
@@ -34,6 +33,7 @@ from turngap.play.plan import Progress
 from turngap.play.target import AgentChoice, Target
 from turngap.report import markdown as markdown_writer
 from turngap.report import page as page_writer
+from turngap.report import terminal
 from turngap.report.charts import BOX
 from turngap.scenario.library import load_scenarios
 from turngap.scenario.model import scenario_paths
@@ -100,7 +100,7 @@ def render(record: ComparisonRecord) -> str:
 
 def shown(record: ComparisonRecord, width: int) -> str:
     file = io.StringIO()
-    Console(file=file, width=width).print(comparison_block(record, width))
+    Console(file=file, width=width).print(terminal.block(comparison_report(record), width))
     return file.getvalue()
 
 

@@ -8,11 +8,12 @@ from made_records import make_comparison, make_turn
 from rich.console import Console
 
 from turngap.compare.figures import Side
-from turngap.compare.report import comparison_block, comparison_report
+from turngap.compare.report import comparison_report
 from turngap.compare.words import answer
 from turngap.core.results import Turn
 from turngap.core.stored import AnswerRecord
 from turngap.report import page as pages
+from turngap.report import terminal
 from turngap.store.comparisons import ComparisonRecord
 
 UNNAMED = "race,fast=small,full=sim:full"
@@ -41,7 +42,7 @@ def render(record: ComparisonRecord) -> str:
 
 def shown(record: ComparisonRecord, width: int) -> list[str]:
     file = io.StringIO()
-    Console(file=file, width=width).print(comparison_block(record, width))
+    Console(file=file, width=width).print(terminal.block(comparison_report(record), width))
     return file.getvalue().splitlines()
 
 

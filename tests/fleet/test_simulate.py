@@ -13,7 +13,8 @@ from html_page import Page
 from made_records import make_record, make_turn
 
 from turngap.core.errors import ExitCode, InputError
-from turngap.fleet.report import read_simulation, render, simulation_block
+from turngap.fleet.report import read_simulation, render, simulation_report
+from turngap.report import terminal
 from turngap.store.loads import SIMULATION_FILE, AgentCpu, SimulationRecord
 from turngap.store.writer import RunWriter
 
@@ -446,7 +447,7 @@ def test_what_a_record_names_is_text_in_the_page(searched: SimulationRecord) -> 
 
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_the_table_fits_the_terminal(searched: SimulationRecord, width: int) -> None:
-    lines = simulation_block(searched, width).plain.splitlines()
+    lines = terminal.block(simulation_report(searched), width).plain.splitlines()
     assert max(map(len, lines)) <= width
     assert not any(line != line.rstrip() for line in lines)
     header = next(line for line in lines if line.lstrip().startswith("calls "))

@@ -18,8 +18,8 @@ from turngap.core.stats import Percentile
 from turngap.load import words
 from turngap.load.export import STEPS_CSV, TURNS_CSV, load_json, write_reports
 from turngap.load.figures import best_steps, knee
-from turngap.load.report import charts, load_block, load_report, load_svg
-from turngap.report import page
+from turngap.load.report import charts, load_report
+from turngap.report import page, terminal
 from turngap.store.loads import LoadRecord
 
 CASES = hard_cases()
@@ -27,7 +27,7 @@ EVIL = "\x1b[2J</script>\u202e\n::error::no"
 
 
 def printed(record: LoadRecord, width: int = 120) -> str:
-    return load_block(record, width).plain
+    return terminal.block(load_report(record), width).plain
 
 
 # --- words ------------------------------------------------------------------------------------
@@ -201,5 +201,5 @@ def test_nothing_that_an_agent_says_is_obeyed() -> None:
     for line in printed(record).split("\n"):
         assert line.isprintable(), line
         assert not line.startswith("::error")
-    ElementTree.fromstring(load_svg(record, EVIL))
+    ElementTree.fromstring(terminal.svg(EVIL, [terminal.block(load_report(record), 100)], 100))
     assert "</script>\u202e" not in page.render(load_report(record))

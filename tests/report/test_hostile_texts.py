@@ -10,16 +10,17 @@ from made_records import make_comparison, make_run, make_turn
 from rich.text import Text
 
 from turngap.check.files import junit
-from turngap.check.report import check_block, check_svg
+from turngap.check.report import check_report
 from turngap.cli.shared import print_json, print_text, say, show_failure
 from turngap.compare.figures import Side
-from turngap.compare.report import comparison_block, comparison_svg
+from turngap.compare.report import comparison_report
 from turngap.core.errors import AgentError
 from turngap.core.events import ToolCall
 from turngap.core.results import Turn
 from turngap.core.stages import Stage
 from turngap.core.stored import AnswerRecord, BackchannelRecord, JudgeRecord
 from turngap.core.untrusted import xml_text
+from turngap.report import terminal
 from turngap.report.console import run_svg, turn_block
 from turngap.report.markdown import markdown
 from turngap.report.run import render, run_report, summary_block
@@ -124,12 +125,14 @@ def test_a_text_begins_no_command_of_a_ci_server(
 def test_a_comparison_of_hostile_agents(run: Run) -> None:
     record = make_comparison([Side(EVIL, run.turns, None), Side("tame", run.turns, None)])
     record = record.model_copy(update={"failure": EVIL, "agent": EVIL})
-    shown(comparison_block(record, 100))
-    ElementTree.fromstring(comparison_svg(record, EVIL))
+    shown(terminal.block(comparison_report(record), 100))
+    ElementTree.fromstring(
+        terminal.svg(EVIL, [terminal.block(comparison_report(record), 100)], 100)
+    )
 
 
 def test_a_check_of_hostile_agents() -> None:
     record = make_check().model_copy(update={"why": (EVIL,), "verdict": "cannot_compare"})
-    shown(check_block(record, 100))
-    ElementTree.fromstring(check_svg(record, EVIL))
+    shown(terminal.block(check_report(record), 100))
+    ElementTree.fromstring(terminal.svg(EVIL, [terminal.block(check_report(record), 100)], 100))
     ElementTree.fromstring(junit(record, EVIL))

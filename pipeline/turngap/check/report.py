@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.text import Text
-
 from turngap.check import charts, words
 from turngap.core.budget import DEFAULT_BUDGET_MS, OUTCOMES, STARVED_MS
 from turngap.core.summary import counted_turns, token_figures
-from turngap.report import looks, terminal, turn_words
+from turngap.report import looks, turn_words
 from turngap.report import words as report_words
 from turngap.report.charts import Agent, domain_of, gap_chart
 from turngap.report.console import turn_block
@@ -46,16 +44,6 @@ _CHANGES = (
     "which need not be the difference of the two medians. n: the pairs that could be used. Points "
     "are percentage points."
 )
-
-
-def check_block(record: CheckRecord, width: int) -> Text:
-    """Render the check for a terminal."""
-    return terminal.block(check_report(record), width)
-
-
-def check_svg(record: CheckRecord, name: str, width: int = 96) -> str:
-    """Draw the terminal with the check as an SVG image."""
-    return terminal.svg(name, [check_block(record, width)], width)
 
 
 def check_report(

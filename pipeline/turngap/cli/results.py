@@ -14,6 +14,7 @@ from turngap.play.options import Asked
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from turngap.report.sections import Report
     from turngap.store.checks import CheckRecord
     from turngap.store.comparisons import ComparisonRecord, TurnsRecord
     from turngap.store.loads import LoadRecord, SimulationRecord
@@ -62,6 +63,21 @@ class Stored:
     svg: Callable[[], str]
     write_html: Callable[[], Path]
     exports: Exports = field(default_factory=Exports)
+
+    @classmethod
+    def of(
+        cls, folder: Path, report: "Callable[[], Report]", svg_width: int, **other: Any
+    ) -> "Stored":
+        """Return what is in a folder, with its report for a terminal and as an image of one."""
+        from turngap.report import terminal
+
+        def blocks(width: int) -> "list[Text]":
+            return [terminal.block(report(), width)]
+
+        def svg() -> str:
+            return terminal.svg(folder.name, blocks(svg_width), svg_width)
+
+        return cls(blocks=blocks, svg=svg, **other)
 
 
 def report(_: typer.Context, asked: Asked) -> None:
@@ -171,16 +187,17 @@ def stored_check(
 ) -> Stored:
     """Present a check in its folder."""
     from turngap.check.files import PAGE_FILE, check_json, check_text, junit, write_reports
-    from turngap.check.report import check_block, check_svg
+    from turngap.check.report import check_report
 
     def write_html() -> Path:
         write_reports(record, folder, candidate, reference)
         return folder / PAGE_FILE
 
-    return Stored(
+    return Stored.of(
+        folder,
+        lambda: check_report(record),
+        96,
         document=lambda: check_json(record, folder),
-        blocks=lambda width: [check_block(record, width)],
-        svg=lambda: check_svg(record, folder.name),
         write_html=write_html,
         exports=runs_exports(
             lambda: [candidate, *([reference] if reference else [])],
@@ -192,17 +209,18 @@ def stored_check(
 def stored_comparison(folder: Path, record: "ComparisonRecord") -> Stored:
     """Present a comparison in its folder."""
     from turngap.compare.report import (
-        comparison_block,
+        SVG_WIDTH,
         comparison_json,
-        comparison_svg,
+        comparison_report,
         read_runs,
         write_reports,
     )
 
-    return Stored(
+    return Stored.of(
+        folder,
+        lambda: comparison_report(record),
+        SVG_WIDTH,
         document=lambda: comparison_json(record, folder),
-        blocks=lambda width: [comparison_block(record, width)],
-        svg=lambda: comparison_svg(record, folder.name),
         write_html=lambda: write_reports(record, folder),
         exports=runs_exports(lambda: read_runs(record, folder)),
     )
@@ -210,12 +228,13 @@ def stored_comparison(folder: Path, record: "ComparisonRecord") -> Stored:
 
 def stored_simulation(folder: Path, record: "SimulationRecord") -> Stored:
     """Present a simulation in its folder."""
-    from turngap.fleet.report import simulation_block, simulation_svg, write_page
+    from turngap.fleet.report import SVG_WIDTH, simulation_report, write_page
 
-    return Stored(
+    return Stored.of(
+        folder,
+        lambda: simulation_report(record),
+        SVG_WIDTH,
         document=lambda: {**record.model_dump(mode="json"), "path": str(folder)},
-        blocks=lambda width: [simulation_block(record, width)],
-        svg=lambda: simulation_svg(record, folder.name),
         write_html=lambda: write_page(record, folder),
     )
 
@@ -223,12 +242,13 @@ def stored_simulation(folder: Path, record: "SimulationRecord") -> Stored:
 def stored_load(folder: Path, record: "LoadRecord") -> Stored:
     """Present a load test in its folder."""
     from turngap.load.export import load_json, turns_table, write_reports
-    from turngap.load.report import load_block, load_svg
+    from turngap.load.report import SVG_WIDTH, load_report
 
-    return Stored(
+    return Stored.of(
+        folder,
+        lambda: load_report(record),
+        SVG_WIDTH,
         document=lambda: load_json(record, folder),
-        blocks=lambda width: [load_block(record, width)],
-        svg=lambda: load_svg(record, folder.name),
         write_html=lambda: write_reports(record, folder),
         exports=Exports(table=lambda: turns_table(record, folder)),
     )
@@ -236,12 +256,13 @@ def stored_load(folder: Path, record: "LoadRecord") -> Stored:
 
 def stored_turns(folder: Path, record: "TurnsRecord", runs: "Sequence[Run]") -> Stored:
     """Present a curve in its folder."""
-    from turngap.turns.report import turns_block, turns_json, turns_svg, write_reports
+    from turngap.turns.report import SVG_WIDTH, turns_json, turns_report, write_reports
 
-    return Stored(
+    return Stored.of(
+        folder,
+        lambda: turns_report(record, runs),
+        SVG_WIDTH,
         document=lambda: turns_json(record, folder),
-        blocks=lambda width: [turns_block(record, runs, width)],
-        svg=lambda: turns_svg(record, runs, folder.name),
         write_html=lambda: write_reports(record, runs, folder),
         exports=runs_exports(lambda: runs),
     )

@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.text import Text
-
 from turngap.compare import words
 from turngap.compare.figures import chain_figures
 from turngap.compare.side_by_side import LONGEST, expected_ms, expected_usd
 from turngap.core.budget import STARVED_MS
-from turngap.report import charts, page, terminal
+from turngap.report import charts, page
 from turngap.report import words as report_words
 from turngap.report.charts import (
     DASHES,
@@ -93,16 +91,6 @@ def write_reports(record: ComparisonRecord, folder: Path) -> Path:
 SVG_WIDTH = 150
 # Of more backends than three, the sentences of each two would bury the figures: they are folded.
 FEW = 3
-
-
-def comparison_block(record: ComparisonRecord, width: int) -> Text:
-    """Render the comparison for a terminal."""
-    return terminal.block(comparison_report(record), width)
-
-
-def comparison_svg(record: ComparisonRecord, name: str) -> str:
-    """Draw the terminal after `turngap report NAME` as an SVG image."""
-    return terminal.svg(name, [comparison_block(record, SVG_WIDTH)], SVG_WIDTH)
 
 
 def comparison_report(record: ComparisonRecord) -> Report:

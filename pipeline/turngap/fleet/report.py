@@ -4,9 +4,7 @@ import math
 from decimal import Decimal
 from pathlib import Path
 
-from rich.text import Text
-
-from turngap.report import levels, page, terminal
+from turngap.report import levels, page
 from turngap.report import words as report_words
 from turngap.report.charts import Chart, Mark
 from turngap.report.levels import HEIGHT_PX, HELD, count, ms, percent, share
@@ -64,16 +62,6 @@ def read_simulation(folder: Path) -> SimulationRecord:
     """
     hint = "give the folder that `turngap simulate` names at its end"
     return read_document(folder / SIMULATION_FILE, SimulationRecord, hint=hint)
-
-
-def simulation_block(record: SimulationRecord, width: int) -> Text:
-    """Render the simulation for a terminal."""
-    return terminal.block(simulation_report(record), width)
-
-
-def simulation_svg(record: SimulationRecord, name: str) -> str:
-    """Draw the terminal after `turngap report NAME` as an SVG image."""
-    return terminal.svg(name, [simulation_block(record, SVG_WIDTH)], SVG_WIDTH)
 
 
 def write_page(record: SimulationRecord, folder: Path) -> Path:

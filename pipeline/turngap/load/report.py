@@ -4,12 +4,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from rich.text import Text
-
 from turngap.core.untrusted import printable
 from turngap.load import words
 from turngap.load.figures import best_steps, gap_ms, knee
-from turngap.report import levels, terminal
+from turngap.report import levels
 from turngap.report import words as report_words
 from turngap.report.charts import Chart, Rule
 from turngap.report.run import facts
@@ -45,16 +43,6 @@ def read_load(folder: Path) -> LoadRecord:
     """
     hint = "give the folder that `turngap load` names at its end"
     return read_document(folder / LOAD_FILE, LoadRecord, hint=hint)
-
-
-def load_block(record: LoadRecord, width: int) -> Text:
-    """Render the load test for a terminal."""
-    return terminal.block(load_report(record), width)
-
-
-def load_svg(record: LoadRecord, name: str) -> str:
-    """Draw the terminal after `turngap report NAME` as an SVG image."""
-    return terminal.svg(name, [load_block(record, SVG_WIDTH)], SVG_WIDTH)
 
 
 def load_report(record: LoadRecord) -> Report:

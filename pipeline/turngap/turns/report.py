@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.text import Text
 
 from turngap.core.budget import OUTCOMES
 from turngap.core.cut_ins import PausesOfLength, false_endpoints, heard_cut_in
 from turngap.core.results import Turn
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.untrusted import printable
-from turngap.report import charts, page, terminal, turn_words
+from turngap.report import charts, page, turn_words
 from turngap.report import words as report_words
 from turngap.report.charts import (
     DASHES,
@@ -238,16 +237,6 @@ def write_reports(record: TurnsRecord, runs: Sequence[Run], folder: Path) -> Pat
 SVG_WIDTH = 110
 # So many turns are named on a terminal; the page has all of them.
 NAMED = 12
-
-
-def turns_block(record: TurnsRecord, runs: Sequence[Run], width: int) -> Text:
-    """Render the curve for a terminal."""
-    return terminal.block(turns_report(record, runs), width)
-
-
-def turns_svg(record: TurnsRecord, runs: Sequence[Run], name: str) -> str:
-    """Draw the terminal after `turngap report NAME` as an SVG image."""
-    return terminal.svg(name, [turns_block(record, runs, SVG_WIDTH)], SVG_WIDTH)
 
 
 def turns_report(record: TurnsRecord, runs: Sequence[Run]) -> Report:

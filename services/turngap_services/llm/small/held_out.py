@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from turngap.core.errors import AgentError
 from turngap.core.run_record import HeldOutRecord
 from turngap.core.stats import Proportion
-from turngap.core.untrusted import problems, reason
+from turngap.core.untrusted import in_a_line
 from turngap_services.llm.small import SmallSettings
 
 FILE = "held_out.json"
@@ -43,8 +43,7 @@ def read_held_out(directory: Path) -> HeldOutRecord | None:
     try:
         file = _File.model_validate_json(path.read_bytes())
     except ValidationError as e:
-        said = "; ".join(f"{'.'.join(map(str, p['loc']))}: {reason(p)}" for p in problems(e))
-        raise AgentError("model.held_out", f"{path}: {said}", hint=_HINT) from e
+        raise AgentError("model.held_out", f"{path}: {in_a_line(e)}", hint=_HINT) from e
     if hashlib.sha256(weights.read_bytes()).hexdigest() != file.sha256:
         raise AgentError(
             "model.held_out", f"{path} is about another model than {weights.name}", hint=_HINT

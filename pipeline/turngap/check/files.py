@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import Console
 
 from turngap.check import words as check_words
-from turngap.check.report import check_block, check_report
+from turngap.check.report import check_report
 from turngap.core.errors import InputError
-from turngap.report import page
+from turngap.report import page, terminal
 from turngap.report import words as report_words
 from turngap.report.junit import Case, document, times
 from turngap.report.markdown import markdown
@@ -40,7 +40,7 @@ def check_text(record: CheckRecord, width: int = TEXT_WIDTH) -> str:
     """Render what the terminal shows, as plain text."""
     console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
     with console.capture() as captured:
-        console.print(check_block(record, width), end="")
+        console.print(terminal.block(check_report(record), width), end="")
     return captured.get()
 
 

@@ -296,7 +296,10 @@ class MeasuredRun(Run):
     def _report(self, headline: str, offending: Sequence[Turn], remark: str | None = None) -> str:
         chosen = {id(t) for t in offending}
         others = [t for t in self.turns if id(t) not in chosen]
-        return _failed(headline, offending, others, self.path, remark)
+        text = "\n".join(filter(None, (headline, remark, blame(offending, others))))
+        if offending:
+            text += f"\n\n{offenders(offending)}"
+        return f"{text}\n\nrun: {self.path}"
 
 
 def _calls(turns: Sequence[Turn]) -> Clusters:
@@ -346,20 +349,6 @@ def _medians(turns: Sequence[Turn]) -> dict[str, float]:
     answered = [turn.stage_ms for turn in turns if turn.replied]
     names = dict.fromkeys(name for stages in answered for name in stages)
     return {name: median(stages.get(name, 0.0) for stages in answered) for name in names}
-
-
-def _failed(
-    headline: str,
-    offending: Sequence[Turn],
-    others: Sequence[Turn],
-    runs: object,
-    remark: str | None = None,
-) -> str:
-    """Write a failure in full: headline, remark, blame, waterfalls, where the run is."""
-    text = "\n".join(filter(None, (headline, remark, blame(offending, others))))
-    if offending:
-        text += f"\n\n{offenders(offending)}"
-    return f"{text}\n\nrun: {runs}"
 
 
 def metric_words(metric: MetricVerdict) -> str:

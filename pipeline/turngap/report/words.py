@@ -321,17 +321,19 @@ def advice_words(record: RunRecord, summary: Summary) -> str:
 
 def curve_words(curve: TurnsRecord, p50_ms: float) -> str:
     """Compare the point that is nearest to a gap with the next quicker one; empty without one."""
-    played = [(p.gap_ms.value, p) for p in curve.points if p.gap_ms.value is not None]
-    played.sort(key=lambda each: each[0])
+    played = sorted(
+        (p.gap_ms.value, p.heard.value, printable(p.value or ""))
+        for p in curve.points
+        if p.gap_ms.value is not None and p.heard.value is not None
+    )
     here = min(range(len(played)), key=lambda i: abs(played[i][0] - p50_ms), default=0)
     if not here:
         return ""
-    (quicker_ms, quicker), (now_ms, now) = played[here - 1 : here + 1]
-    values = [printable(f"{curve.setting} {now.value}"), printable(quicker.value or "")]
-    cut_ins = [percent(point.heard.value or 0.0) for point in (now, quicker)]
+    (quicker_ms, quicker_cut_ins, quicker), (now_ms, now_cut_ins, now) = played[here - 1 : here + 1]
     return (
-        f"{' → '.join(values)}: about −{now_ms - quicker_ms:.0f} ms, cut-ins "
-        f"{' → '.join(cut_ins)} (turngap turns on {curve.recorded} recorded turns)"
+        f"{printable(curve.setting or '')} {now} → {quicker}: about −{now_ms - quicker_ms:.0f} ms, "
+        f"cut-ins {percent(now_cut_ins)} → {percent(quicker_cut_ins)} (turngap turns on "
+        f"{curve.recorded} recorded turns)"
     )
 
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 # over what was set before (docs/security.md, "What could phone home").
 os.environ.update(
     ORT_DISABLE_TELEMETRY="1",  # onnxruntime: a device id, model paths and errors
-    DO_NOT_TRACK="1",  # vLLM, the client of the Hugging Face hub, and whoever else knows it
+    DO_NOT_TRACK="1",  # vLLM, the client of the Hugging Face hub, and others that know it
     HF_HUB_DISABLE_TELEMETRY="1",
     HF_XET_TELEMETRY_ENABLED="0",  # the hub's downloads
     VLLM_NO_USAGE_STATS="1",

@@ -16,7 +16,7 @@ from contextlib import suppress
 # where a person starts the same command, whose stdin may be closed from the beginning.
 PARENT_HOLDS_STDIN = "TURNGAP_PARENT_HOLDS_STDIN"
 
-# Set beside LOGURU_AUTOINIT where the command line has set that for itself. A bot that inherited
+# Set with LOGURU_AUTOINIT where the command line has set that for itself. A bot that inherited
 # that would log nothing.
 QUIET_LOGURU = "TURNGAP_QUIET_LOGURU"
 

@@ -14,13 +14,13 @@ from weakref import WeakKeyDictionary, finalize
 
 from turngap.core.clock import NS_PER_S, Clock
 
-# A woken process is told of a timer about 0.17 ms after its instant (p50, a virtual machine).
+# A woken process learns of a timer about 0.17 ms after its instant (p50, a virtual machine).
 # Waking so much too early and yielding for the rest keeps pacing within 0.03 ms.
 _SPIN_NS = 200_000
 
 # Who paces 50 packets a second spins for 1 % of a core. When more of them than this sleep on one
 # event loop, no one spins: they would take the core from each other and from those who listen, and
-# a process that is woken so often is told sooner.
+# a process that is woken so often learns sooner.
 _MOST_SPINNING = 8
 
 # And the timer rings no sooner than so long after it rang: to set it and to be woken by it costs as
@@ -291,7 +291,7 @@ class _Timer:
         self.close = finalize(self, os.close, descriptor)
 
 
-# A loop that is gone takes its timer with it, but for one on which somebody still slept when it was
+# A loop that is gone takes its timer with it, but for one on which a task still slept when it was
 # closed: those who sleep refer to their loop, so that it would stay.
 _timers: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopTimer] = WeakKeyDictionary()
 

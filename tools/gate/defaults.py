@@ -21,7 +21,7 @@ except InputError as e:
 """
 # What is played where neither the workflow nor the file says so.
 SCENARIO = "quick-questions"
-# Whoever gives one of these has chosen what is played.
+# Each of these chooses what is played.
 _CHOOSE = ("scenarios", "tag")
 _CHOOSING_OPTIONS = ("--tag",)
 

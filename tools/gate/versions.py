@@ -23,7 +23,7 @@ INSTALLS = {
 # A branch that was made just now had no commit before.
 NO_COMMIT = "0" * 40
 FIRST_PORT = 8765
-# What leads Python elsewhere, and the files by which a step tells the runner what later steps get.
+# What leads Python elsewhere, and the files by which a step hands values to later steps.
 NOT_FOR_BOTS = {
     *("PYTHONHOME", "PYTHONPATH"),
     *("GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "GITHUB_STEP_SUMMARY"),

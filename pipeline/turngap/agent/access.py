@@ -147,7 +147,7 @@ class Seats:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.drains = False  # no new ones are taken; to be set by whoever ends the server
+        self.drains = False  # no new ones are taken; set by the code that ends the server
         self.taken = 0  # those that run, or whose pipeline still comes down
         self._free = asyncio.Semaphore(most)
 

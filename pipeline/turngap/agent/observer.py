@@ -137,7 +137,7 @@ class AgentObserver(MarksObserver):
         self._cuts_lead_in = cuts_lead_in
 
     async def cleanup(self) -> None:
-        self._rtvi = None  # no one is there to be told of the last turn
+        self._rtvi = None  # no one is there to hear of the last turn
         self._recorder.finish()
         await super().cleanup()
 

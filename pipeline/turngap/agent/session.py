@@ -354,7 +354,7 @@ class _Session:
                 audio_in_sample_rate=stack.audio.in_sample_rate,
                 audio_out_sample_rate=stack.audio.out_sample_rate,
                 enable_metrics=metrics,
-                # Only these tell what a request cost.
+                # Only these report what a request cost.
                 enable_usage_metrics=self.observer is not None or guesses is not None or metrics,
             ),
             rtvi_observer_params=RTVIObserverParams(metrics_enabled=metrics),

@@ -26,7 +26,7 @@ _PIECE = 2048
 # packets and says nothing.
 HEAD_START_S = 0.25
 
-# A peer that has not acknowledged what it was sent for this long is gone. No WebSocket ping tells
+# A peer that has not acknowledged what it was sent for this long is gone. No WebSocket ping shows
 # this: phone companies send none, so there are agents that answer none.
 _GONE_MS = 20_000
 
@@ -159,6 +159,6 @@ async def connect_stamped(host: str, port: int, timeout_s: float) -> StampedSock
         raise TimeoutError(f"no connection within {timeout_s:g} s") from e
     if tcp is not None:
         return tcp
-    # An address of a family that this machine lacks tells nothing of the other one.
+    # An address of a family that this machine lacks says nothing of the other one.
     problems = sorted(filter(None, failed), key=lambda e: not is_of_this_machine(e))
     raise problems[-1] if problems else OSError(f"{host} has no address")

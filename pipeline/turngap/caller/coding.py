@@ -18,8 +18,8 @@ LEAD_DB = 4.0
 # Of 1,000 random bytes it is 7.8 bits, and of speech 7.5 at most; of speech so loud that its peaks
 # are cut off more, but that can still be predicted.
 COMPRESSED_BITS = 7.72
-# Below these, a window has too little sound to tell anything, or too few different samples; and one
-# that is silent for so many bytes has a step in every other reading, which can be predicted.
+# Below these, a window has too little sound to decide, or too few different samples; and one
+# that is silent for this many bytes has a step in every other reading, which can be predicted.
 LEAST_PEAK, LEAST_BITS, SILENT_BYTES = 328, 3.0, 40
 # All windows are looked at in the beginning, and later one of these, to save time.
 FIRST_WINDOWS, EACH = 60, 10

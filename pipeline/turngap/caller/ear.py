@@ -82,7 +82,7 @@ class _Queued:
     pcm: Pcm
     rate: int
     played: int = 0
-    _loud_to: int = -1  # once somebody asked: the last sample at this level, or -1
+    _loud_to: int = -1  # once requested: the last sample at this level, or -1
     _dbfs: float | None = None
 
     def is_loud_ahead(self, dbfs: float) -> bool:

@@ -169,5 +169,5 @@ async def _runner_beside(endpoint: Endpoint, clock: Clock, tried: str) -> AgentE
                 hint=f"give that URL: --agent {url}",
             )
     except AgentError as e:
-        # A server that takes every path in silence is none.
+        # A server that takes every path in silence does not count.
         return e if e.kind == NO_TRANSPORT and await is_runner(url) else None

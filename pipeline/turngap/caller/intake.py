@@ -29,9 +29,9 @@ MOST_RATES = 8
 MOST_MESSAGES = 50_000
 # Characters of one turn's transcript and reply together: people say 15 a second.
 MOST_CHARACTERS = 200_000
-# Characters of one turn's reports: thirty steps with tools, told anew after each, are 300,000.
+# Characters of one turn's reports: thirty steps with tools, repeated after each, are 300,000.
 MOST_REPORTED = 2**19
-# What a mark counts beside its name and instant: stored, it has other names and another instant.
+# What a mark counts besides its name and instant: stored, it has other names and another instant.
 MARK_CHARACTERS = 80
 # Messages of one turn that are rare: a reply has one of each, an attempt that was withdrawn too.
 MOST_OF = {

@@ -272,7 +272,7 @@ class Line:
 
         def take(message: Message) -> bool:
             nonlocal failed
-            if self._waiting:  # whoever does not read what it is sent is not read either, in time
+            if self._waiting:  # a peer that does not read is not read either, in time
                 return False
             try:
                 self._hand_on(message, on_message)

@@ -211,7 +211,7 @@ def _no_tls(request: Request, error: ssl.SSLError) -> AgentError:
 # What a server answers with a `Location` to go to.
 _POINTS_ELSEWHERE = (300, 301, 302, 303, 307, 308)
 
-# What a server answers, in place of a WebSocket, to somebody who is not let in.
+# What a server answers, in place of a WebSocket, to a caller that is not let in.
 _NOT_LET_IN = (401, 403)
 
 

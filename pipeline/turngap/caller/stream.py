@@ -28,7 +28,7 @@ BEAT_MS = 5.0
 # sender has work to do. So the probe adds nothing to a gap: calibrated with real-time scheduling
 # (n=40 each), the median error was 0.26 ms with it and 0.29 without.
 OFF_PACKETS_MS = BEAT_MS / 2
-# The probe remembers at least so many beats, those of an hour: no turn is longer.
+# The probe remembers at least this many beats, those of an hour: no turn is longer.
 MOST_BEATS = 720_000
 
 

@@ -36,7 +36,7 @@ CANDIDATE_DBFS = -48.0
 BED_MS = 500.0
 # So is sound of which the detector is not sure for so long: less than is kept of it.
 UNSURE_MS = 1200.0
-# A bed is over after so many windows of 10 ms that lie this much below it.
+# A bed is over after this many windows of 10 ms that lie this much below it.
 FALLEN_WINDOWS = 3
 FALLEN_DB = 6.0
 # A bed from here on may hide a voice.
@@ -55,7 +55,7 @@ SURE = 0.97
 USUAL_DBFS = -20.0
 MOST_GAIN_DB = 25.0
 
-# So many windows of what continues show Silero that it is no speech: a tune is, note by note.
+# This many windows of what continues show Silero that it is no speech: a tune is, note by note.
 BED_WINDOWS = 8
 
 # A voice is audible down to this far below its loud parts; no voice of a usual level gets another

@@ -13,7 +13,7 @@ from turngap.report.charts import Bar, Chart, Mark, Rule, round_step
 from turngap.report.sections import Range
 from turngap.store.checks import BudgetRecord, MetricVerdict
 
-# Of these, at most so many are shown; the runs beside the check hold the rest.
+# Of these, at most this many are shown; the runs of the check hold the rest.
 MOST_SHOWN = 8
 # Turns that came out worse with the candidate take at most this part of them.
 MOST_FAILED = 5

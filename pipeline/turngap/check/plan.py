@@ -29,7 +29,7 @@ from turngap.store.documents import is_dir
 CONVERSATIONS = conversations_needed(ALPHA / 2)
 # What a budget can be of.
 BUDGETS = ("gap", *MARKS[1:])
-# So many turns have to be played, and kept, for the lower bound of their share to reach it.
+# This many turns have to be played, and kept, for the lower bound of their share to reach it.
 _TARGETS = "0.9 takes 36 calls without a miss, 0.95 takes 72, 0.99 takes 368"
 
 
@@ -195,7 +195,7 @@ def _require_two(candidate: AgentChoice, reference: AgentChoice) -> None:
     (host, port), (other, other_port) = map(address_of, (candidate.agent, reference.agent))
     if port != other_port or (host != other and not addresses_of(host) & addresses_of(other)):
         return
-    # One command may well start one server with both agents, and tell them apart by what is said.
+    # One command may well start one server with both agents, and distinguish them by what is said.
     if len(commands) == 1 and _told_apart(candidate, reference):
         return
     raise InputError(

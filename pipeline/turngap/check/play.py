@@ -444,7 +444,7 @@ def _reference_side(run: Run | None, stored: BaselineRecord | None) -> SideRecor
     )
 
 
-# What a check tells beside its verdict on two agents: this machine's noise, and budgets.
+# What a check reports besides its verdict on two agents: this machine's noise, and budgets.
 
 
 def noise_of(turns: Sequence[Turn], limits: Limits | None = None) -> NoiseRecord | None:

@@ -264,7 +264,7 @@ def _problems(record: CheckRecord, candidate: Run, reference: Run | None) -> lis
     return found
 
 
-# On a terminal at most so many settings that differ are named.
+# On a terminal at most this many settings that differ are named.
 MOST_DIFFERENCES = 6
 
 

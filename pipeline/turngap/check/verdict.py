@@ -90,7 +90,7 @@ def judge(
         _typical_metric(sample, limits.p50_ms),
         _tail_metric(sample, limits.p95_ms),
         _share_metric(HIT_RATE, limits.hit_rate, pairs, every, share),
-        # Whoever cuts in leaves the gaps and may have been late before: no other metric sees it.
+        # An agent that cuts in leaves the gaps and may have been late: no other metric sees it.
         _share_metric(CUT_INS, limits.cut_ins, pairs, every, share),
     ]
     metrics = tuple(_decided(measured, ALPHA * share, swaps.conversations))

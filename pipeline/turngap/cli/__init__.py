@@ -41,7 +41,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-# Pipecat logs to stderr unless told otherwise, and greets with a line when it is imported. loguru
+# Pipecat logs to stderr by default, and greets with a line when it is imported. loguru
 # reads this when it is imported, which would slow down the commands that never need it.
 if "LOGURU_AUTOINIT" not in os.environ:
     os.environ.update({"LOGURU_AUTOINIT": "False", QUIET_LOGURU: "1"})

@@ -88,7 +88,7 @@ def compare(ctx: typer.Context, asked: Asked) -> None:
             say(f"not judged; turngap judge {shlex.quote(str(path))} --llm LLM asks again")
             failure = e
     stored = stored_comparison(path, record)
-    # Of agents that never answered the reason is all there is to tell.
+    # Of agents that never answered the reason is all there is to say.
     if not any(backend.turns for backend in record.backends):
         stored = replace(stored, blocks=lambda _: [])
     show(stored, json_=asked.json_)

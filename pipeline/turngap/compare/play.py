@@ -33,7 +33,7 @@ from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run
 
 # Each backend is an agent in a process of its own, about 200 MB, for as long as this lasts; and the
-# page tells so many apart without colour.
+# page shows this many apart without colour.
 MAX_BACKENDS = 8
 
 

@@ -189,7 +189,7 @@ def _chain(record: ComparisonRecord) -> list[Item]:
 
 HEIGHT_PX = 240
 SMALLEST_PX, LARGEST_PX = 5.0, 16.0
-# A task that takes so many times the shortest one's is beyond the drawing.
+# A task that takes this many times the shortest one's is beyond the drawing.
 MOST_DECADES = 5
 LETTERS = string.ascii_uppercase
 

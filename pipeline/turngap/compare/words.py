@@ -27,7 +27,7 @@ HEAD = (
 )  # fmt: skip
 RIGHT_AT = HEAD.index("right answers")
 MOST_USD = 10_000
-# The upper end of a task's success may be so many times the lower one. Beyond this nothing can be
+# The upper end of a task's success may be this many times the lower one. Beyond this nothing can be
 # said of how long the task takes: with two of three turns right (21 % to 94 %), between 1 % and
 # 83 % of tasks of three turns would go well at once.
 MOST_UNSURE = 10.0

@@ -5,7 +5,7 @@ from typing import Protocol
 
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
-# The longest time that a scenario, a stack or a flag may name: an hour. Whoever is on the phone has
+# The longest time that a scenario, a stack or a flag may name: an hour. A person on the phone has
 # hung up by then, and a time like 1e308 ms cannot be counted in nanoseconds.
 LONGEST_MS = 3_600_000.0
 

@@ -29,7 +29,7 @@ CACHE_WRITTEN = "llm_cache_written_tokens"
 COLD = "llm_cold"
 # What the LLM's server says that a request took of each, in the order in which it does: waiting for
 # its place in the batch, reading the prompt, making the reply. Means over the turn's own request
-# and as many others as `OTHERS` says, where the server has told them of all at once.
+# and as many others as `OTHERS` says, where the server has reported them of all at once.
 SERVER = {"queue": "llm_queue_ms", "prefill": "llm_prefill_ms", "decode": "llm_decode_ms"}
 OTHERS = "llm_others"
 # The transcript of speech that a closed-domain recogniser takes for nothing of its own, and the

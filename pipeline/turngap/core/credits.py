@@ -26,7 +26,7 @@ FALSE_START_MS = 500.0
 HOLD_PHRASE_MS, HOLD_SILENCE_MS, SENTENCE_MS = 3500.0, 2000.0, 1500.0
 # What ended so long before a flush was not cut off by it.
 OVER_MS = 40.0
-# Speech so far below the agent's loudest is somebody's in the background.
+# Speech so far below the agent's loudest is another's in the background.
 BACKGROUND_DB = 15.0
 
 

@@ -85,7 +85,7 @@ def url_meant(text: str) -> str:
     return f"did you mean ws://{text}?" if _HOST_AND_PORT.fullmatch(text) else ""
 
 
-# Of more names than these, a hint that can say where all are listed shows so many.
+# Of more names than these, a hint that can say where all are listed shows this many.
 _MOST_NAMES = 8
 
 

@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 Signs = NDArray[np.float32]
 Score = Callable[[Floats], Floats]
 
-# All exchanges of so many conversations are listed, of more a sample is drawn.
+# All exchanges of this many conversations are listed, of more a sample is drawn.
 EXHAUSTIVE = 12
 SAMPLE = 9999
 RESAMPLES = 4000

@@ -17,10 +17,10 @@ from turngap.core.results import Turn
 
 # However much of a typical pair is in doubt, it counts for one limit in p50's balance: a quarter of
 # them moves p50's bounds by at most a third of the limit (0.25 / 0.75), and what is left still
-# decides. A quiet shared machine with two cores stalled in 5 of 72 turns; a build beside the caller
-# does in most.
+# decides. A quiet shared machine with two cores stalled in 5 of 72 turns; beside a build it
+# did in most.
 MAX_STARVED_PAIRS = 0.25
-# Two-sided, that it was chance which of the two agents the caller was late beside.
+# Two-sided, that it was chance with which of the two agents the caller was late.
 ONE_SIDED_ALPHA = 0.01
 
 

@@ -84,7 +84,7 @@ def turn_taking(turns: Sequence[Turn]) -> TurnTakingFigures:
     )
 
 
-# Verdicts beside the rule's on the agent's own words: by the sound of it, and a judge model's.
+# Verdicts besides the rule's on the agent's own words: by the sound of it, and a judge model's.
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from turngap.core.stages import Slack, stages_of, why_impossible
 
 # An answer is sudden that comes within so much of the gap before it.
 SUDDEN = 0.8
-# Whoever is interrupted is silent by then.
+# An interrupted agent is silent by then.
 YIELDS_MS = 1500.0
 HOLD_GUESS = "what came first was taken for a hold phrase, by its length and the silence after it"
 

@@ -100,7 +100,7 @@ def is_abbreviation(word: str) -> bool:
     return lower in ABBREVIATIONS or (lower != "i." and _INITIALS.fullmatch(lower) is not None)
 
 
-# As much as tells of now: about a conversation's last four replies.
+# As much as says something of now: about a conversation's last four replies.
 _REQUESTS, _TOKENS = 16, 64
 
 # Before anything was measured: slower than most engines that keep a conversation going, the LLM
@@ -114,7 +114,7 @@ _CHAR_MS, _PIECE_MS, _SPREAD_MS = 49.0, 128.0, 180.0
 
 # By how much what comes may take longer than the only one there was; of n, by a root of n less.
 _UNSURE = 0.5
-# Less text than this tells little.
+# Less text than this says little.
 _FEW_CHARS = 20
 
 # A first chunk below this share of the request's audio came before the rest was made; shorter

@@ -45,7 +45,7 @@ LEAST_BESIDE = 4
 # In a series of fewer values, a change is not found often enough to look for it.
 LEAST = 12
 # Neighbours are shuffled together from this many values on, because a machine that is busy during
-# one run often still is during the next. Fewer pairs have too few orders to tell anything.
+# one run often still is during the next. Fewer pairs have too few orders to decide anything.
 IN_PAIRS = 28
 SHUFFLES, RESAMPLES = 999, 499
 # A value counts for no more than this many typical deviations from its part's middle: a machine

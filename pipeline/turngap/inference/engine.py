@@ -138,7 +138,7 @@ class Request:
     stopped: bool = False
     # For the engine: the steps of the first and last token; how much of the prompt is left and
     # where it continues; with speculative decoding, the tokens of each step to come, last first;
-    # and the tokens that are out, if the step does not tell.
+    # and the tokens that are out, if the step does not say.
     first_step: int = -1
     last_step: int = -1
     left: int = 0

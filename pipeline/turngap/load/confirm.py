@@ -20,7 +20,7 @@ LOOKS = ((0, 0.4), (4, 0.25), (14, 0.35))
 # One or two sessions bring so few turns that three looks would take half an hour.
 FEW_LOOKS = ((0, 0.8), (2, 0.2))
 # Where no turn misses, nothing shows what misses would have in common: turns that come within one
-# stall would be late together. So they tell no more than one turn in this many seconds.
+# stall would be late together. So they say no more than one turn in this many seconds.
 STALL_S = 2.0
 # A level that passes its last look with less than this chance, by the misses so far (Jeffreys'
 # prior), waits until a lower one is certified: minutes for so little come after what is likely.
@@ -29,7 +29,7 @@ LEAST_CHANCE = 0.2
 ALL_BUT_NONE = 0.01
 # In the middle of a step, so few misses may be a single stall.
 FEW_MISSES = 5
-# Turns may be so linked that they never tell enough: this many times the last look's end it.
+# Turns may be so linked that they never decide: this many times the last look's end it.
 MOST_TIMES = 3
 # At least this part of what has been played is asked for at a time, as each step has a warm-up.
 LEAST_PART = 0.1

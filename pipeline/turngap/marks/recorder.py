@@ -209,7 +209,7 @@ class MarksRecorder:
         It is reported at once, and counts for the next request if there is one.
         """
         if self._deaf and error.startswith("stt: "):
-            self._deaf = False  # it was told when it was late; the person may be a turn further now
+            self._deaf = False  # reported when it was late; the person may be a turn further now
             return
         if error not in self._unheard:
             self._unheard[error] = at_ns

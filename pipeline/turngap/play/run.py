@@ -56,8 +56,8 @@ STEADY_GREETING = (
 QUICK_GREETING = "what was heard first came much sooner than other replies, and may be a greeting"
 CLAIMED = "speech in a later turn may be its answer"
 QUICK = 0.5  # of the median gap
-# Above this share of lost calls, of so many at least, or after so many in a row, a run is not worth
-# continuing with.
+# Above this share of lost calls, of this many or more, or after this many in a row, a run is not
+# worth continuing.
 MOST_LOST, FEWEST_CALLS = 0.5, 4
 MOST_AMBIGUOUS = 0.5  # of the turns of a valid run
 # Above this share of starved turns even p95 rests on turns that the caller itself delayed.

@@ -19,7 +19,7 @@ CURVE_PX = 170
 STRIP_PX = 30
 # Paths are drawn in a box so wide, which the page stretches.
 BOX = 1000
-# A label's character takes about so many pixels, and a label so many in height.
+# A label's character takes about this many pixels, and a label this many in height.
 CHARACTER_PX = 6.4
 LABEL_PX = 14.0
 # Stages shorter than this would be hairlines; they are named together below the drawing.

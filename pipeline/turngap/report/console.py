@@ -21,7 +21,7 @@ from turngap.report.sections import Lines
 from turngap.report.terminal import GUTTER, MIN_WIDTH
 from turngap.store.runs import Run
 
-# Of a run's turns so many good ones are listed, and so many others drawn whole.
+# Of a run's turns, the most good ones that are listed, and the most others drawn whole.
 MOST_LINES, MOST_BLOCKS = 6, 3
 # In a turn's line: the width of its name, and of its slowest stage.
 NAME_COLUMNS, ABOUT_COLUMNS = 28, 30

@@ -28,7 +28,7 @@ from turngap.report.sections import Sheet, Strip
 from turngap.store.runs import Run
 from turngap.store.sound import read_sound
 
-# So many turns are drawn, each track of so many places: two kilobytes a turn.
+# The most turns that are drawn, and the places of a track: two kilobytes a turn.
 MOST_TURNS = 200
 PLACES = 200
 # What a track's height spans: from a quiet room to a loud voice.

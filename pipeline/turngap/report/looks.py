@@ -6,7 +6,7 @@ from typing import Literal
 from turngap.core.budget import Outcome
 from turngap.core.untrusted import printable
 
-# Beside the word, never instead of it: a report must be readable without colour.
+# With the word, never instead of it: a report must be readable without colour.
 SYMBOLS: dict[Outcome, str] = {
     "answered": "✓",
     "late": "!",

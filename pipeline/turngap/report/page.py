@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # A turn's clip begins so long before the person speaks: a player that starts on the word cuts it.
 LEAD_IN_MS = 300.0
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|s)(?!\w))")
-# From so many turns on, they can be filtered and sorted.
+# From this many turns on, they can be filtered and sorted.
 MANY = 7
 
 

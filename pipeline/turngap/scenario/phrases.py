@@ -211,7 +211,7 @@ def _read(text: str) -> Sequence[_Token]:
     text = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in text)
     for pattern, by in _EARLY:
         text = re.sub(pattern, by, text)
-    # 0: numbers below four become digits, too, whatever stands beside them.
+    # 0: numbers below four become digits, too, whatever is next to them.
     text = _in_digits(text, "en", 0)
     for pattern, by in _LATE:
         text = re.sub(pattern, by, text)

@@ -103,7 +103,7 @@ def speech_probability(signal: Floats, steps: int) -> Floats:
     return total / len(OFFSETS)
 
 
-# Silero's probability from which a step is speech, by its authors, and below which it is none.
+# Silero's probability from which a step is speech, by its authors, and below which it is not.
 SPEECH = 0.5
 QUIET = 0.1
 

@@ -179,7 +179,7 @@ def _has_pipecat(folder: Path, python: str) -> bool:
     """Ask that Python whether it has pipecat, without importing it, which takes seconds."""
     ask = "import importlib.util as u, sys; sys.exit(u.find_spec('pipecat') is None)"
     with suppress(OSError, subprocess.TimeoutExpired):
-        # Isolated: whatever lies in the folder is not imported.
+        # Isolated: nothing in the folder is imported.
         asked = subprocess.run(
             [python, "-I", "-c", ask],
             cwd=folder,

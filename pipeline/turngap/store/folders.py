@@ -28,7 +28,7 @@ TURNS_FILE = "turns.jsonl"
 AUDIO_DIR = "audio"
 RUN_HINT = "give a run's folder or name, or `latest`; `turngap replay` makes one"
 
-# An unknown name is answered with at most so many known ones of each kind.
+# An unknown name is answered with at most this many known ones of each kind.
 _NAMED = 5
 
 NOT_ENDED = "the run has not ended"

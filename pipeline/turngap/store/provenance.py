@@ -48,7 +48,7 @@ def git_commit(folder: Path | None = None) -> str | None:
 
     It ends in `-dirty` where tracked files differ; None outside a checkout or without git.
     """
-    # No tag may stand in for the hash: tags move.
+    # No tag may replace the hash: tags move.
     command = ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     try:
         done = subprocess.run(

@@ -76,7 +76,7 @@ COMMIT_IS = (
     "repository around the folder in which turngap was called. It ends in `-dirty` where files "
     "differed."
 )
-# What each turn's row begins with, so that the rows of several runs can stand in one table.
+# What each turn's row begins with, so that the rows of several runs fit into one table.
 RUN_COLUMNS: "Sequence[Column[Run]]" = (
     Column("run", "text", "The name of the run's folder.", lambda run: run.path.name),
     Column("label", "text", "What `--label` gave.", lambda run: run.record.label, True),

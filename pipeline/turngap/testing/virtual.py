@@ -51,7 +51,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             return
         try:
             say = partial(done.set_result, func(*args))
-        except BaseException as e:  # as a thread does: whoever waits for it gets it
+        except BaseException as e:  # as a thread does: the task that waits for it gets it
             say = partial(done.set_exception, e)
         if took_ms := self._thread_ms(func):
             self.call_later(took_ms / 1000, lambda: done.done() or say())

@@ -235,7 +235,7 @@ def write_reports(record: TurnsRecord, runs: Sequence[Run], folder: Path) -> Pat
 
 
 SVG_WIDTH = 110
-# So many turns are named on a terminal; the page has all of them.
+# The most turns that are named on a terminal; the page has all of them.
 NAMED = 12
 
 

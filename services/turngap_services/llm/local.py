@@ -65,7 +65,7 @@ WAIT_S = 0.5
 # A list of models is a few KB; what answers with more is no such server.
 _MOST_BYTES = 2**20
 
-# Parts of the names of models that answer no chat, as the servers list them beside those that do:
+# Parts of the names of models that answer no chat, as the servers list them among those that do:
 # they make embeddings, rank texts, hear, speak, draw or judge what is unsafe.
 _NO_TALK = re.compile(
     r"embed|rerank|minilm|paraphrase|whisper|parakeet|kokoro|piper|moderation|stable-diffusion"

@@ -118,7 +118,7 @@ REASONING_OFF: tuple[dict[str, Any], ...] = (
 )
 
 
-# Fields beside the content of a message: llama.cpp, SGLang and DeepSeek have the first, vLLM,
+# Fields besides the content of a message: llama.cpp, SGLang and DeepSeek have the first, vLLM,
 # Ollama and Groq the second.
 THOUGHTS = ("reasoning_content", "reasoning")
 

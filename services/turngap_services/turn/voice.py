@@ -91,7 +91,7 @@ def silero_model(rate: int) -> Callable[[NDArray[np.float32]], float]:
 # end is compared with.
 SPAN_MS = 1500
 
-# A voice's melody lies below 500 Hz, so that 4,000 samples a second tell it.
+# A voice's melody lies below 500 Hz, so that 4,000 samples a second show it.
 _RATE = 4000
 _WINDOW = _RATE * 40 // 1000
 _HOP = _RATE // 100
@@ -243,7 +243,7 @@ class Voice:
         """End the utterance: what comes is another one."""
         self.onset: int | None = None
         self.last_audible: int | None = None
-        self._loud_until = 0  # as far as the level tells
+        self._loud_until = 0  # as far as the level shows
         self.voiced_ms = 0
         self._noise = float("inf")
         self._peak = float("-inf")

@@ -144,7 +144,7 @@ class OpenAIRealtimeSession(PlainSession):
         if kind == "created":
             self._open = name_in(inside(event, "response"), "id")
             self._dead.pop(self._open, None)
-            if not self._open:  # without ids, only that a reply begins tells it from the last one
+            if not self._open:  # without ids, only its beginning separates it from the last one
                 self._dead.clear()
             return [ReplyDue()]
         if kind in ("done", "cancelled"):

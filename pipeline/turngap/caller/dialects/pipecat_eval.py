@@ -32,7 +32,7 @@ class PipecatEvalSession(PlainSession):
         self._rtvi = RtviReader()
 
     def open(self) -> list[Incoming]:
-        # The runner tells an eval from a telephone by this first message.
+        # The runner recognises an eval by this first message.
         connect = rtvi("client-message", {"t": CONNECT, "d": _FLAGS})
         self._send({**connect, "id": CONNECT})
         self._send(client_ready())

@@ -148,7 +148,7 @@ def _beta_update(
     settings: OpenAIRealtimeSettings, up: Encoding, detection: dict[str, Any] | None
 ) -> Mapping[str, Any]:
     session: BetaSession = {}
-    if up.kind != "pcm":  # which every such server takes unless told, by one of two names
+    if up.kind != "pcm":  # the default of every such server, by one of two names
         session["input_audio_format"] = session["output_audio_format"] = _BETA_NAMES[up.kind]
     if detection != {}:
         session["turn_detection"] = cast("Any", detection)

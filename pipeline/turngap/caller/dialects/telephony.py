@@ -28,7 +28,7 @@ MOST_MARKS = 1_000
 # Characters of one mark as JSON: agents put an id, a time or a short text there.
 MOST_MARK = 1_000
 # Who calls and who is called: numbers that are given to no one. An agent that goes by the caller's
-# own number can be told one among the `parameters`.
+# own number can get one among the `parameters`.
 FROM_NUMBER = "+15550100000"
 TO_NUMBER = "+15550100001"
 

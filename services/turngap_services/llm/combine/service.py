@@ -221,7 +221,7 @@ class CombinedLLMService(PlainLLMService, Generic[Settings]):
         await self.run_function_calls([replace(call, context=context) for call in calls])
 
     async def _respond(self, context: LLMContext) -> None:
-        # This answer's bill includes what was asked beside the conversation since the last one.
+        # This answer's bill includes what was asked besides the conversation since the last one.
         self._asks, self._beside, self._counts = self._beside, [], {}
         self._kept = None
         meter = Meter(self._asks)

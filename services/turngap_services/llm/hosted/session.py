@@ -51,7 +51,7 @@ class _Responses(OpenAIResponsesLLMService):
 
     async def cleanup(self) -> None:
         await super().cleanup()
-        await self._client.close()  # for questions beside the conversation
+        await self._client.close()  # for questions besides the conversation
 
 
 _SERVICES: dict[str, type[OpenAILLMService]] = {

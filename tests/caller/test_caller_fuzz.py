@@ -7,11 +7,12 @@ from pathlib import Path
 
 import fuzz_caller
 import pytest
+import virtual_calls
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
-from test_conversation import ANSWER, QUICK, says
+from virtual_calls import says
 
-from turngap.caller.conversation import Conversation, PlayedTurn
+from turngap.caller.conversation import PlayedTurn
 from turngap.caller.dialects.pipecat import audio_frame, interruption_frame
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.caller.hearing import Listener
@@ -27,10 +28,10 @@ from turngap.play.turns import turn_record
 from turngap.scenario.library import load_scenarios
 from turngap.scenario.model import scenario_paths
 from turngap.store.documents import encode, parse_document
-from turngap.testing import LoopClock, ManualClock, in_virtual_time
-from turngap.testing.agent import Script, converse
+from turngap.testing import ManualClock
+from turngap.testing.agent import Reply, Script, converse
 from turngap.testing.dialects.pipecat import wav_file
-from turngap.testing.memory import End, line_to
+from turngap.testing.memory import End
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -59,6 +60,7 @@ MARKS = st.fixed_dictionaries(
         "error": ANYTHING,
     },
 )
+ANSWER = Reply(delay_ms=200, speech_ms=200)
 KINDS = st.sampled_from(
     [*("bot-ready", "bot-llm-text", "user-transcription", "bot-stopped-speaking"), "error"]
 )
@@ -110,16 +112,8 @@ def play(beside: list[tuple[float, Message]]) -> tuple[list[PlayedTurn], AgentEr
         finally:
             talking.cancel()
 
-    async def converse_with() -> tuple[list[PlayedTurn], AgentError | None]:
-        async with line_to(course) as line:
-            clock, offset = LoopClock(), await line.clock_offset()
-            cues = [says(), says()]
-            conversation = Conversation(
-                line, cues, clock, offset=offset, patience=QUICK, watch=clock
-            )
-            return [turn async for turn in conversation.play()], conversation.failure
-
-    return in_virtual_time(converse_with())
+    played = virtual_calls.play(course, lambda rate: [says(rate)] * 2)
+    return played.turns, played.conversation.failure
 
 
 # Without shrinking, which takes minutes where each example is a conversation.

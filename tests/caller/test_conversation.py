@@ -2,36 +2,32 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 import pytest
+import virtual_calls
+from virtual_calls import AFTER_REPLY, QUICK, Played
 
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.dialects.pipecat import PipecatSession
 from turngap.caller.hearing import WAV_HEADERS
-from turngap.caller.line import Line
 from turngap.caller.said import AudioBytes, Incoming, Message
 from turngap.caller.stream import GRID_MS, RATE
 from turngap.core.audio import Pcm
-from turngap.core.clock import Clock
-from turngap.core.cue import BackchannelCue, Cue, SpeechBounds, When
+from turngap.core.cue import BackchannelCue, Cue, When
 from turngap.core.events import AgentMarks, AgentSpeech, TurnEnded, UserSpeech
 from turngap.core.stages import UNATTRIBUTED
-from turngap.testing.agent import IDLE_MS, Account, Reply, Script
+from turngap.testing.agent import IDLE_MS, Reply, Script
 from turngap.testing.memory import line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
-
-ROOM_MS = 60
-AFTER_REPLY = When(after_reply_ms=0)
 
 # Nothing but rounding to samples. Whether times are right on a real machine is what
 # `turngap calibrate` measures.
 SLACK_MS = 0.1
 
-QUICK = Patience(no_reply_ms=1500, quiet_ms=400, quiet_after_done_ms=50)
 ANSWER = Reply(delay_ms=200, speech_ms=200)
 
 
@@ -44,14 +40,6 @@ def silence(ms: float) -> Pcm:
     return np.zeros(round(ms * RATE / 1000), dtype=np.int16)
 
 
-def in_room(speech: Pcm) -> tuple[Pcm, SpeechBounds]:
-    """A recording with sharp edges in quiet room, and its label."""
-    room = silence(ROOM_MS)
-    end_ms = ROOM_MS + (len(speech) - 1) * 1000 / RATE
-    pcm = np.concatenate((room, speech, room))
-    return pcm, SpeechBounds(start_ms=ROOM_MS, end_ms=end_ms)
-
-
 def says(
     speech: Pcm | None = None,
     *,
@@ -59,46 +47,12 @@ def says(
     budget_ms: float = 800,
     under: Sequence[BackchannelCue] = (),
 ) -> Cue:
-    pcm, bounds = in_room(tone(300) if speech is None else speech)
-    return Cue(pcm, bounds, when, budget_ms, tuple(under))
+    return virtual_calls.says(RATE, when, tone(300) if speech is None else speech, budget_ms, under)
 
 
 def hums(reply_ms: float) -> BackchannelCue:
-    pcm, bounds = in_room(tone(150))
+    pcm, bounds = virtual_calls.in_room(tone(150), RATE)
     return BackchannelCue(pcm, bounds, reply_ms)
-
-
-@dataclass(frozen=True)
-class Played:
-    turns: list[PlayedTurn]
-    conversation: Conversation
-    account: Account = field(default_factory=Account)
-
-    @property
-    def outcomes(self) -> list[str]:
-        return [p.turn.outcome for p in self.turns]
-
-    @property
-    def gaps_ms(self) -> list[float | None]:
-        return [None if p.turn.gap_ns is None else p.turn.gap_ns / 1e6 for p in self.turns]
-
-    def yield_ms(self, turn: int) -> float | None:
-        yield_ns = self.turns[turn - 1].turn.yield_ns
-        return None if yield_ns is None else yield_ns / 1e6
-
-    def starts_after_ms(self, turn: int, instant_ns: int | None) -> float:
-        assert instant_ns is not None
-        return (self.turns[turn - 1].turn.user_start_ns - instant_ns) / 1e6
-
-
-async def converse(
-    line: Line, cues: Sequence[Cue], clock: Clock, patience: Patience = QUICK
-) -> Played:
-    offset = await line.clock_offset()
-    conversation = Conversation(line, cues, clock, offset=offset, patience=patience, watch=clock)
-    turns = [played async for played in conversation.play()]
-    check(turns)
-    return Played(turns, conversation)
 
 
 def play(
@@ -107,13 +61,9 @@ def play(
     patience: Patience = QUICK,
     session: PipecatSession | None = None,
 ) -> Played:
-    account = Account()
-
-    async def course() -> Played:
-        async with asyncio.timeout(60), line_to(script, session, account=account) as line:
-            return replace(await converse(line, cues, LoopClock(), patience), account=account)
-
-    return in_virtual_time(course())
+    played = virtual_calls.play(script, cues, patience, session)
+    check(played.turns)
+    return played
 
 
 def check(turns: Sequence[PlayedTurn]) -> None:

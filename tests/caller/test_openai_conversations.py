@@ -1,18 +1,15 @@
 """Conversations over openai-realtime and gpt-live in virtual time: barge-in and truncation."""
 
-import asyncio
 import math
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
+import virtual_calls
 from openai_servers import FRAME_MS, Answering, FullDuplex
+from virtual_calls import Played, says
 
-from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.dialects.registry import find_dialect
-from turngap.caller.ear import Heard
-from turngap.core.cue import Cue, SpeechBounds, When
+from turngap.core.cue import Cue, When
 from turngap.core.events import (
     AgentSilence,
     AgentSpeech,
@@ -23,49 +20,18 @@ from turngap.core.events import (
 )
 from turngap.testing.agent import voice
 from turngap.testing.dialects.services import GptLiveHalf, OpenAIRealtimeHalf
-from turngap.testing.memory import line_to
-from turngap.testing.virtual import LoopClock, in_virtual_time
 
 BARGE_IN_MS = 437.0
-ROOM_MS = 60
-QUICK = Patience(no_reply_ms=1500, quiet_ms=400, quiet_after_done_ms=50)
-
-
-@dataclass(frozen=True)
-class Played:
-    turns: list[PlayedTurn]
-    heard: list[Heard]
-    faults: list[str]
-
-
-def says(rate: int, when: When, ms: float = 300) -> Cue:
-    room = np.zeros(round(ROOM_MS * rate / 1000), dtype=np.int16)
-    speech = voice(ms, rate)
-    bounds = SpeechBounds(start_ms=ROOM_MS, end_ms=ROOM_MS + (len(speech) - 1) * 1000 / rate)
-    return Cue(np.concatenate((room, speech, room)), bounds, when, 800)
 
 
 def play(
     server: Answering | FullDuplex, dialect: str, settings: dict[str, Any], cues: list[Cue]
 ) -> Played:
-    async def course() -> Played:
-        session = find_dialect(dialect).session(settings)
-        async with asyncio.timeout(60), line_to(server.course, session) as line:
-            offset = await line.clock_offset()
-            assert offset.offset_ns is None  # neither protocol has a clock
-            clock = LoopClock()
-            conversation = Conversation(
-                line, cues, clock, offset=offset, patience=QUICK, watch=clock
-            )
-            heard: list[Heard] = []
-            turns: list[PlayedTurn] = []
-            async for turn in conversation.play():
-                heard += [h for h in conversation.heard if h not in heard]
-                turns.append(turn)
-            assert conversation.failure is None
-            return Played(turns, heard, conversation.faults)
-
-    return in_virtual_time(course())
+    session = find_dialect(dialect).session(settings)
+    played = virtual_calls.play(server.course, cues, session=session)
+    assert played.offset.offset_ns is None  # neither protocol has a clock
+    assert played.conversation.failure is None
+    return played
 
 
 def events_of(played: Played, kind: Any) -> list[Any]:
@@ -87,7 +53,7 @@ def test_a_reply_is_measured_to_the_sample(*, kind: str, rate: int, beta: bool) 
     assert len(events_of(played, EndpointTold)) == 2
     assert [e.text for e in events_of(played, UserTranscript)] == ["heard", "heard"]
     assert "a voice" in "".join(e.text for e in events_of(played, AgentText))
-    assert played.faults == []
+    assert played.conversation.faults == []
 
 
 @pytest.mark.parametrize(
@@ -112,14 +78,14 @@ def test_a_barge_in_is_told_to_the_millisecond_and_the_rest_is_not_heard(
     assert 0 < (flushed.at_ns - second.user_start_ns) / 1e6 <= 40
     assert all(h.start_ns > flushed.at_ns for h in played.heard[-1:])
     assert second.outcome == "answered"
-    assert played.faults == []  # the server refuses what lies beyond its item's audio
+    assert played.conversation.faults == []  # the server refuses what lies beyond its item's audio
 
 
 @pytest.mark.parametrize(("kind", "rate"), [("pcm", 16_000), ("pcmu", 8_000)])
 def test_a_stream_without_turns_is_measured_by_ear_alone(kind: str, rate: int) -> None:
     server = FullDuplex(GptLiveHalf())
     # Long enough for what follows on the silence not to be the old reply after a pause.
-    interrupts = says(rate, When(barge_in_ms=BARGE_IN_MS), ms=1_500)
+    interrupts = says(rate, When(barge_in_ms=BARGE_IN_MS), voice(1_500, rate))
     cues = [says(rate, When(after_reply_ms=0)), interrupts]
     settings = {"format": kind, "rate": rate} if kind == "pcm" else {"format": kind}
     played = play(server, "gpt-live", settings, cues)
@@ -137,4 +103,4 @@ def test_a_stream_without_turns_is_measured_by_ear_alone(kind: str, rate: int) -
     assert abs(spoken_ms[1] - 1_000) <= 1_000 / rate
     assert events_of(played, PlayoutFlushed) == []  # there is no word for it
     assert events_of(played, EndpointTold) == []
-    assert played.faults == []
+    assert played.conversation.faults == []

@@ -1,32 +1,29 @@
 """Conversations on phone lines in virtual time: gaps, marks, barge-ins, and hostile agents."""
 
-import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
+import virtual_calls
+from virtual_calls import AFTER_REPLY, says
 
-from turngap.caller.conversation import Conversation, Patience, PlayedTurn
+from turngap.caller.conversation import Patience, PlayedTurn
 from turngap.caller.dialects.registry import find_dialect
 from turngap.caller.dialects.telephony import MOST_MARKS
 from turngap.core.audio import SpeechDetector, SpeechEnd
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
-from turngap.core.cue import Cue, SpeechBounds, When
+from turngap.core.cue import When
 from turngap.core.run_record import OffsetRecord
 from turngap.testing.agent import voice
 from turngap.testing.dialects import HungUp, Played, Spoken, make_half
-from turngap.testing.memory import End, line_to
-from turngap.testing.virtual import LoopClock, in_virtual_time
+from turngap.testing.memory import End
 
 PHONES = ("twilio", "telnyx", "plivo", "exotel", "vonage")
 DELAY_MS = 300
 REPLY_MS = 1000
-ROOM_MS = 60
 PACKET_MS = 20
 QUICK = Patience(no_reply_ms=1500, quiet_ms=400)
-AFTER_REPLY = When(after_reply_ms=0)
 
 
 @dataclass
@@ -84,34 +81,12 @@ class Bot:
             await self.sends(self.half.flush())
 
 
-def cue(rate: int, when: When = AFTER_REPLY) -> Cue:
-    room = np.zeros(rate * ROOM_MS // 1000, np.int16)
-    speech = voice(300, rate)
-    end_ms = ROOM_MS + (len(speech) - 1) * 1000 / rate
-    bounds = SpeechBounds(start_ms=ROOM_MS, end_ms=end_ms)
-    return Cue(np.concatenate((room, speech, room)), bounds, when, 800.0)
-
-
 def play(bot: Bot, whens: Sequence[When]) -> list[PlayedTurn]:
-    async def course() -> list[PlayedTurn]:
-        clock, session = LoopClock(), find_dialect(bot.dialect).session()
-        async with asyncio.timeout(60), line_to(bot.course, session) as line:
-            offset = await line.clock_offset()
-            assert offset == OffsetRecord(offset_ns=None, bound_ns=None, n=0)
-            conversation = Conversation(
-                line,
-                [cue(line.rate, when) for when in whens],
-                clock,
-                offset=offset,
-                patience=QUICK,
-                watch=clock,
-            )
-            turns = [turn async for turn in conversation.play()]
-            await line.hang_up()
-            await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(1))
-            return turns
-
-    return in_virtual_time(course())
+    session = find_dialect(bot.dialect).session()
+    cues = lambda rate: [says(rate, when) for when in whens]  # noqa: E731
+    played = virtual_calls.play(bot.course, cues, QUICK, session, hangs_up=True)
+    assert played.offset == OffsetRecord(offset_ns=None, bound_ns=None, n=0)
+    return played.turns
 
 
 def gaps_ms(turns: Sequence[PlayedTurn]) -> list[float | None]:

@@ -1,28 +1,24 @@
 """Features of single dialects, in virtual time: audio that comes too late, a guessed flush."""
 
-import asyncio
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import virtual_calls
 
-from turngap.caller.conversation import Conversation, PlayedTurn
+from turngap.caller.conversation import PlayedTurn
 from turngap.caller.dialects.encoding import Encoding
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.caller.said import Message
-from turngap.core.cue import When
-from turngap.core.run_record import OffsetRecord
+from turngap.core.cue import Cue, When
 from turngap.core.wire import message_frame
 from turngap.play.calibrate import PATIENCE, utterance
 from turngap.testing.agent import Reply, Script
 from turngap.testing.dialects import HALVES, FromCaller, Spoken
 from turngap.testing.dialects.pipecat import PipecatHalf
 from turngap.testing.dialects.services import ElevenLabsHalf
-from turngap.testing.memory import line_to
-from turngap.testing.virtual import LoopClock, in_virtual_time
 
-NOT_COMPARED = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
 MU_LAW = Encoding("pcmu", 8_000)
 
 
@@ -70,16 +66,11 @@ def play(dialect: str, *, paced: bool) -> list[PlayedTurn]:
     replies = (long, replace(long, speech_ms=300))
     script = Script(replies=replies, hold_ms=100, yield_ms=200, dialect=dialect)
 
-    async def course() -> list[PlayedTurn]:
-        async with asyncio.timeout(60), line_to(script) as line:
-            first, clock = utterance(line.rate), LoopClock()
-            cues = [first, replace(first, when=When(barge_in_ms=400))]
-            conversation = Conversation(
-                line, cues, clock, offset=NOT_COMPARED, patience=PATIENCE, watch=clock
-            )
-            return [turn async for turn in conversation.play()]
+    def cues(rate: int) -> list[Cue]:
+        first = utterance(rate)
+        return [first, replace(first, when=When(barge_in_ms=400))]
 
-    return in_virtual_time(course())
+    return virtual_calls.play(script, cues, PATIENCE).turns
 
 
 @pytest.mark.parametrize("paced", [True, False])

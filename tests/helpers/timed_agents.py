@@ -6,26 +6,24 @@ from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
+from virtual_calls import play, says
 
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.dialects.pipecat import PipecatSession, audio_frame, interruption_frame, parse
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.core.audio import SpeechDetector, SpeechStart
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
-from turngap.core.cue import Cue, SpeechBounds, When
+from turngap.core.cue import Cue, When
 from turngap.core.wire import message_frame
 from turngap.testing.agent import voice
-from turngap.testing.memory import End, line_to
-from turngap.testing.virtual import LoopClock, in_virtual_time
+from turngap.testing.memory import End
 
 RATE, PACKET_MS = 16_000, 20.0
 
 
 def turn(ms: float = 1200, when: When = When(after_reply_ms=200)) -> Cue:  # noqa: B008
     """A person's turn of so many ms, with sharp edges."""
-    room = np.zeros(round(60 * RATE / 1000), np.int16)
-    pcm = np.concatenate((room, voice(ms, RATE), room))
-    return Cue(pcm, SpeechBounds(start_ms=60, end_ms=60 + ms - 1000 / RATE), when, 800.0)
+    return says(RATE, when, voice(ms, RATE))
 
 
 @dataclass(frozen=True)
@@ -157,19 +155,5 @@ def hear(
 ) -> Heard:
     """Play the turns to the agent."""
     session = PipecatSession(rtvi=getattr(agent, "rtvi", False))
-
-    async def course() -> Heard:
-        async with asyncio.timeout(900), line_to(agent, session, LoopClock()) as line:  # pyright: ignore[reportArgumentType]
-            clock = LoopClock()
-            conversation = Conversation(
-                line,
-                cues,
-                clock,
-                offset=await line.clock_offset(),
-                patience=patience,
-                watch=clock,
-            )
-            turns = [played async for played in conversation.play()]
-            return Heard(turns, conversation, clock.now_ns() / 1e9)
-
-    return in_virtual_time(course())
+    played = play(agent, cues, patience, session)  # pyright: ignore[reportArgumentType]
+    return Heard(played.turns, played.conversation, played.over_ns / 1e9)

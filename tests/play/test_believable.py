@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 import quiet
+import virtual_calls
 from commandline import turngap_here
 from made_records import make_run, make_turn
 
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.dialects.pipecat import PipecatSession
-from turngap.caller.line import Line, open_line
+from turngap.caller.line import open_line
 from turngap.cli.measuring import exit_code
 from turngap.clocks import MonotonicClock
 from turngap.core.budget import STARVED_MS
-from turngap.core.clock import Clock, ms_to_ns
+from turngap.core.clock import ms_to_ns
 from turngap.core.errors import AgentError, ExitCode, InputError
 from turngap.core.run_record import OffsetRecord
 from turngap.core.summary import summarise
@@ -29,9 +30,7 @@ from turngap.play.turns import pacing_record
 from turngap.scenario.library import load_scenarios
 from turngap.scenario.model import library_dir, scenario_paths
 from turngap.store.runs import read_run
-from turngap.testing import LoopClock, in_virtual_time
 from turngap.testing.agent import Reply, Script, script_to_json
-from turngap.testing.memory import line_to
 
 Capsys = pytest.CaptureFixture[str]
 NO_OFFSET = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
@@ -143,7 +142,7 @@ async def test_known_gaps_are_measured_within_generous_bounds(tmp_path: Path):
 
 def test_a_pad_of_150_ms_moves_the_gap_by_150_ms():
     script = Script(replies=(Reply(delay_ms=200), Reply(delay_ms=200, pad_ms=150)))
-    gaps = [played.turn.gap_ns for played in play_virtually(script, turns=4)]
+    gaps = [played.turn.gap_ns for played in play(script, 4)]
     assert gaps == pytest.approx([ms_to_ns(200), ms_to_ns(350)] * 2, abs=1)
 
 
@@ -155,7 +154,8 @@ async def test_a_stalled_caller_knows_it(tmp_path: Path):
         stalls = asyncio.create_task(stall_now_and_then())
         try:
             async with open_line(url, PipecatSession(), clock) as line:
-                played = await play(line, clock, turns=3)
+                talk = Conversation(line, [utterance()] * 3, clock, offset=NO_OFFSET)
+                played = [turn async for turn in talk.play()]
         finally:
             stalls.cancel()
     assert all((turn.lag_ns or 0) > STARVED_MS * 1e6 for turn in played)
@@ -172,33 +172,12 @@ async def stall_now_and_then() -> None:
 
 def test_a_late_greeting_is_not_the_answer_to_the_first_turn():
     script = Script(replies=(Reply(delay_ms=600),), welcome_ms=300, welcome_after_ms=1200)
-    (played,) = play_virtually(script, turns=1, patience=Patience(greeting_ms=3000))
+    (played,) = play(script, 1, Patience(greeting_ms=3000))
     assert (played.turn.outcome, played.turn.gap_ns) == ("answered", ms_to_ns(600))
 
 
-async def play(
-    line: Line,
-    clock: Clock,
-    *,
-    turns: int,
-    patience: Patience | None = None,
-    watch: Clock | None = None,
-) -> list[PlayedTurn]:
-    conversation = Conversation(
-        line, [utterance()] * turns, clock, offset=NO_OFFSET, patience=patience, watch=watch
-    )
-    return [played async for played in conversation.play()]
-
-
-def play_virtually(
-    script: Script, *, turns: int, patience: Patience | None = None
-) -> list[PlayedTurn]:
-    async def course() -> list[PlayedTurn]:
-        clock = LoopClock()
-        async with line_to(script) as line:
-            return await play(line, clock, turns=turns, patience=patience, watch=clock)
-
-    return in_virtual_time(course())
+def play(script: Script, turns: int, patience: Patience | None = None) -> list[PlayedTurn]:
+    return virtual_calls.play(script, [utterance()] * turns, patience).turns
 
 
 async def test_the_childs_own_error_is_the_error(tmp_path: Path):

@@ -7,14 +7,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+import virtual_calls
 
-from turngap.caller.conversation import Conversation, PlayedTurn
 from turngap.caller.dialects import SPECS
 from turngap.caller.dialects.registry import dialects
-from turngap.caller.line import Line
-from turngap.core.clock import Clock
 from turngap.core.cue import Cue, When
-from turngap.core.run_record import OffsetRecord
 from turngap.play.calibrate import (
     PATIENCE,
     Calibration,
@@ -27,8 +24,6 @@ from turngap.testing.agent import Account, Reply, Script, Truth
 from turngap.testing.dialects import HALVES, Truncated, make_half
 from turngap.testing.memory import line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
-
-NOT_COMPARED = OffsetRecord(offset_ns=None, bound_ns=None, n=0)
 
 each_dialect = pytest.mark.parametrize("dialect", [d for d in dialects() if d in HALVES])
 # In `gpt-live` what was sent is played.
@@ -81,14 +76,11 @@ def test_a_reply_that_is_interrupted_falls_silent_when_it_is_flushed(
         replies=(long, replace(long, speech_ms=300)), hold_ms=100, yield_ms=200, dialect=dialect
     )
 
-    async def course() -> tuple[list[PlayedTurn], Account]:
-        account, clock = Account(), LoopClock()
-        async with asyncio.timeout(60), line_to(script, account=account) as line:
-            first = utterance(line.rate)
-            second = replace(first, when=When(barge_in_ms=400))
-            return await played([first, second], line, clock), account
+    def cues(rate: int) -> list[Cue]:
+        return [(first := utterance(rate)), replace(first, when=When(barge_in_ms=400))]
 
-    (first, second), account = in_virtual_time(course())
+    played = virtual_calls.play(script, cues, PATIENCE)
+    (first, second), account = played.turns, played.account
     assert first.turn.ended == "interrupted"
     assert (first.turn.outcome, second.turn.outcome) == ("answered", "answered")
     assert second.turn.yield_ns is not None
@@ -98,10 +90,3 @@ def test_a_reply_that_is_interrupted_falls_silent_when_it_is_flushed(
     # What the caller says was heard of the reply is what was heard of it.
     heard_ms = [word.heard_ms for _, word in account.events if isinstance(word, Truncated)]
     assert heard_ms == ([pytest.approx(600, abs=21)] if dialect in THAT_ARE_TOLD else [])
-
-
-async def played(cues: list[Cue], line: Line, clock: Clock) -> list[PlayedTurn]:
-    conversation = Conversation(
-        line, cues, clock, offset=NOT_COMPARED, patience=PATIENCE, watch=clock
-    )
-    return [turn async for turn in conversation.play()]

@@ -1,12 +1,12 @@
 """Stock pipecat bots on phone lines, in virtual time: pipecat's transport and its serializers."""
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import numpy as np
 import pytest
+import virtual_calls
 from fake_engines import LEAD_IN_MS, RATE, EnergyVAD, FakeLLM, FakeSTT, FakeTTS
 from pipecat.frames.frames import Frame, TTSAudioRawFrame
 from pipecat.pipeline.pipeline import Pipeline
@@ -27,15 +27,16 @@ from pipecat.turns.user_start import VADUserTurnStartStrategy
 from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
+from virtual_calls import says
 
-from turngap.caller.conversation import Conversation, Patience, PlayedTurn
+from turngap.caller.conversation import Patience
 from turngap.caller.dialects.registry import find_dialect
 from turngap.core.clock import Clock
-from turngap.core.cue import Cue, SpeechBounds, When
+from turngap.core.cue import When
 from turngap.core.events import PlayoutFlushed
 from turngap.testing.agent import voice
-from turngap.testing.memory import End, accepted, line_to
-from turngap.testing.virtual import LoopClock, in_virtual_time, virtual_clocks
+from turngap.testing.memory import End, accepted
+from turngap.testing.virtual import virtual_clocks
 
 ROOM_MS = 60
 
@@ -120,33 +121,13 @@ def bot(dialect: str, rate: int) -> Any:
     return course
 
 
-def cue(rate: int, when: When) -> Cue:
-    t = np.arange(rate * 300 // 1000) / rate
-    tone = np.rint(np.cos(2 * np.pi * 250 * t) * 8000).astype(np.int16)
-    room = np.zeros(rate * ROOM_MS // 1000, np.int16)
-    end_ms = ROOM_MS + (len(tone) - 1) * 1000 / rate
-    bounds = SpeechBounds(start_ms=ROOM_MS, end_ms=end_ms)
-    return Cue(np.concatenate((room, tone, room)), bounds, when, 800.0)
-
-
 @pytest.mark.parametrize("dialect", ["twilio", "telnyx", "plivo", "exotel", "vonage"])
 def test_a_stock_bot_on_a_phone_line_is_measured_and_interrupted(dialect: str) -> None:
-    async def course() -> list[PlayedTurn]:
-        clock, session = LoopClock(), find_dialect(dialect).session()
-        course = bot(dialect, session.rate)
-        async with asyncio.timeout(60), line_to(course, session) as line:
-            conversation = Conversation(
-                line,
-                [cue(line.rate, When(after_reply_ms=0)), cue(line.rate, When(barge_in_ms=100))],
-                clock,
-                offset=await line.clock_offset(),
-                patience=Patience(no_reply_ms=3000),
-                watch=clock,
-            )
-            return [turn async for turn in conversation.play()]
-
+    session = find_dialect(dialect).session()
+    cues = lambda rate: [says(rate), says(rate, When(barge_in_ms=100))]  # noqa: E731
     with virtual_clocks():
-        first, second = in_virtual_time(course())
+        course, patience = bot(dialect, session.rate), Patience(no_reply_ms=3000)
+        first, second = virtual_calls.play(course, cues, patience, session).turns
     assert (first.turn.outcome, second.turn.outcome) == ("answered", "answered")
     assert first.turn.ended == "interrupted"
     for turn in (first.turn, second.turn):

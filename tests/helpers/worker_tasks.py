@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from turngap.core.errors import InputError
-from turngap.workers import Tell, here
+from turngap.workers import OnResult, here
 
 
-def count(given: int, tell: Tell) -> None:
+def count(given: int, tell: OnResult) -> None:
     for number in range(given):
         tell(number)
 
 
-def say_where(given: Any, tell: Tell) -> None:
+def say_where(given: Any, tell: OnResult) -> None:
     tell((here(), os.getpid()))
 
 
-def print_and_read(given: Any, tell: Tell) -> None:
+def print_and_read(given: Any, tell: OnResult) -> None:
     sys.stdout.write("this must not be seen\n")
     tell(sys.stdout.isatty())
 
 
-def fail(given: str, tell: Tell) -> None:
+def fail(given: str, tell: OnResult) -> None:
     tell("first")
     match given:
         case "raise":
@@ -46,14 +46,14 @@ def fail(given: str, tell: Tell) -> None:
             tell("second")
 
 
-def break_off(given: Any, tell: Tell) -> None:
+def break_off(given: Any, tell: OnResult) -> None:
     """End in the middle of a message: the reader would wait for its rest."""
     line = tell.__closure__[0].cell_contents._line  # type: ignore
     line.sendall((1000).to_bytes(8, "big") + b"half")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def hold(given: str, tell: Tell) -> None:
+def hold(given: str, tell: OnResult) -> None:
     """Wait for what never comes, SIGTERM not excepted, after a file says that it waits."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     Path(given).write_text(str(os.getpid()))
@@ -61,7 +61,7 @@ def hold(given: str, tell: Tell) -> None:
     signal.sigwait({signal.SIGUSR2})
 
 
-def wait_for_lock(given: str, tell: Tell) -> None:
+def wait_for_lock(given: str, tell: OnResult) -> None:
     """Tell where this runs, wait until nobody holds the lock of a file, and tell so."""
     tell(here())
     with Path(given).open() as file:
@@ -69,7 +69,7 @@ def wait_for_lock(given: str, tell: Tell) -> None:
     tell("unlocked")
 
 
-def flood(given: int, tell: Tell) -> None:
+def flood(given: int, tell: OnResult) -> None:
     """Tell more than sockets and queues hold, then leave a file that says so."""
     path, size, times = given  # type: ignore
     for number in range(times):
@@ -77,7 +77,7 @@ def flood(given: int, tell: Tell) -> None:
     Path(path).write_text("told")
 
 
-def raise_unreadable(given: Any, tell: Tell) -> None:
+def raise_unreadable(given: Any, tell: OnResult) -> None:
     tell(_Unreadable())
 
 

@@ -39,7 +39,7 @@ from turngap.store.folders import INTERRUPTED
 from turngap.telemetry import telemetry_to
 from turngap.telemetry.exporter import TURNS
 from turngap.testing.virtual import LoopClock, in_virtual_time
-from turngap.workers import Done, Lost, Told, Work
+from turngap.workers import Done, Lost, Result, Work
 
 # By its name: `turngap.load` is the function.
 PLAY = import_module("turngap.load.play")
@@ -80,14 +80,14 @@ class Callers:
 
     async def run(
         self, work: Work, pieces: Sequence[Any]
-    ) -> AsyncGenerator[Told | Done | Lost, None]:
+    ) -> AsyncGenerator[Result | Done | Lost, None]:
         for number, share in enumerate(pieces):
             assert isinstance(share, Share)
             async for said in self._told(share):
                 if said is None:
                     yield Lost(number, "worker 1 is lost: its process ended (signal 9)")
                     break
-                yield Told(number, said)
+                yield Result(number, said)
             else:
                 yield Done(number)
 

@@ -12,7 +12,7 @@ import quiet
 import worker_tasks
 
 from turngap.core.errors import InputError
-from turngap.workers import Done, Lost, Told
+from turngap.workers import Done, Lost, Result
 
 # What Ray says of a node that takes longer than its limit, which nobody can set.
 TOO_SLOW = "timed out during startup"
@@ -60,8 +60,8 @@ async def test_a_node_that_is_killed_loses_its_pieces_and_no_others(
             assert workers.workers == 2
             async for each in workers.run(worker_tasks.wait_for_lock, [lock.name] * len(said)):
                 said[each.piece].append(each)
-                if isinstance(each, Told) and each.said != "unlocked":
-                    where[each.piece] = each.said
+                if isinstance(each, Result) and each.value != "unlocked":
+                    where[each.piece] = each.value
                     if len(where) == 2:
                         nodes.remove_node(doomed, allow_graceful=False)
                 if sum(isinstance(end, Lost) for told in said.values() for end in told[1:]) == 1:
@@ -75,8 +75,8 @@ async def test_a_node_that_is_killed_loses_its_pieces_and_no_others(
                         assert each[1:] == [Lost(piece, f"{where[piece]} is lost: {GONE}")]
                     elif piece in where:
                         assert each == [
-                            Told(piece, where[piece]),
-                            Told(piece, "unlocked"),
+                            Result(piece, where[piece]),
+                            Result(piece, "unlocked"),
                             Done(piece),
                         ]
                 assert workers.workers == 1

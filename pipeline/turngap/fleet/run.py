@@ -34,7 +34,7 @@ from turngap.store.loads import (
 )
 from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run
-from turngap.workers import Executor, Lost, Tell, Told, executor
+from turngap.workers import Executor, Lost, OnResult, Result, executor
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 # The measured time is cut into this many windows. Turns of one window share its queues, so it is
@@ -185,7 +185,7 @@ class _Refused:
     hint: str
 
 
-def simulate_load(task: LoadTask, tell: Tell) -> None:
+def simulate_load(task: LoadTask, tell: OnResult) -> None:
     """Simulate a load and report the share that is done, then the figures: a `Work`."""
     reported = 0
 
@@ -223,12 +223,12 @@ async def _sweep(
     async with on as workers, aclosing(workers.run(simulate_load, tasks)) as reports:
         async for each in reports:
             match each:
-                case Told(piece, float(share)):
+                case Result(piece, float(share)):
                     shares[piece] = share
                     on_progress(sum(shares) / len(shares))
-                case Told(piece, LoadFigures() as load):
+                case Result(piece, LoadFigures() as load):
                     found[piece] = load
-                case Told(_, _Refused(kind, message, hint)):
+                case Result(_, _Refused(kind, message, hint)):
                     raise InputError(kind, message, hint=hint)
                 case Lost(piece, why):
                     raise AgentError(

@@ -23,7 +23,7 @@ from turngap.load.schedule import Call, Step, shares
 from turngap.play.target import Target
 from turngap.store.loads import LoadTurn
 from turngap.telemetry import Recorder, Telemetry
-from turngap.workers import Executor, Lost, Told
+from turngap.workers import Executor, Lost, Result
 
 # This many took 0.40 of a core, were 0.7 ms late (p99) and heard gaps to 0.27 (p50) and 0.81 ms
 # (p99, n = 316) on two quiet cores; twice as many took 0.62 (`benchmarks/caller_capacity.py`). The
@@ -114,8 +114,8 @@ class Callers:
                 pieces = [self._share(step, calls, headers) for calls in dealt]
                 async with aclosing(self.executor.run(play_share, pieces)) as reports:
                     async for report in reports:
-                        if isinstance(report, Told):
-                            take(report.said)
+                        if isinstance(report, Result):
+                            take(report.value)
                         elif isinstance(report, Lost):
                             lose(report.piece, report.why)
         except TimeoutError:

@@ -144,7 +144,7 @@ def load_scenario(path: Path, *, need_labels: bool = True) -> LoadedScenario:
     """
     scenario, tree = parse_with_places(path, text_of(path))
     clips: dict[str, Clip] = {}
-    for where, recorded in _said(scenario):
+    for where, recorded in _parts(scenario):
         if not recorded.audio:
             continue
         at = f"{path}:{line_of(tree, (*where, 'audio'))}"
@@ -154,11 +154,11 @@ def load_scenario(path: Path, *, need_labels: bool = True) -> LoadedScenario:
         clips[recorded.audio] = clip
         require_room(clips.values(), at)
     loaded = LoadedScenario(scenario, path, clips)
-    silent = need_labels and not all(said.audio for _, said in _said(scenario))
+    silent = need_labels and not all(said.audio for _, said in _parts(scenario))
     return _spoken(loaded, tree) if silent else loaded
 
 
-def _said(scenario: Scenario) -> Iterator[tuple[tuple[str | int, ...], Recorded]]:
+def _parts(scenario: Scenario) -> Iterator[tuple[tuple[str | int, ...], Recorded]]:
     """Yield every turn and backchannel with its place in the file."""
     for i, turn in enumerate(scenario.turns):
         yield ("turns", i), turn

@@ -257,13 +257,13 @@ class Recorder:
         if exporter is not None:
             at_ns = clock.now_ns() + self._date_ns + begins_ns
             name = f"invoke_agent {attributes['gen_ai.agent.name']}"
-            self._root = exporter.span(name, at_ns, _known(attributes))
+            self._root = exporter.span(name, at_ns, _sendable(attributes))
             self.headers = (exporter.header_of(self._root),)
 
     def note(self, **about: Any) -> None:
         """Add attributes of turngap's that came to be known, by their names without `turngap.`."""
         if self._exporter is not None:
-            self._root.set_attributes(_known(_ours(about)))
+            self._root.set_attributes(_sendable(_ours(about)))
 
     def turn(
         self,
@@ -328,7 +328,7 @@ class Recorder:
             "turngap.waited_ms": each.waited_ms or None,
         }
         at_ns = each.start_ns + self._date_ns
-        span = exporter.span("turngap.turn", at_ns, _known(attributes), self._root)
+        span = exporter.span("turngap.turn", at_ns, _sendable(attributes), self._root)
         if turn.outcome in FAILED:
             exporter.fail(span, turn.error or turn.why_no_gap or turn.outcome)
         if turn.gap_ns is not None and turn.gap_ns >= 0:  # a cut-in has no stages
@@ -402,7 +402,7 @@ def turn_attributes(turn: Turn) -> Attributes:
     return attributes
 
 
-def _known(attributes: Mapping[str, Any]) -> Attributes:
+def _sendable(attributes: Mapping[str, Any]) -> Attributes:
     """Drop unknown values and mask secrets."""
     known = {name: v for name, v in attributes.items() if v is not None and v != ""}
     return texts_without_secrets(known, known)

@@ -16,10 +16,10 @@ from typing import Any, Literal, Protocol, Self, cast, get_args
 from turngap.core.errors import AgentError, InputError, known_names
 
 # Called by the work with each report, as soon as there is one.
-Tell = Callable[[Any], None]
+OnResult = Callable[[Any], None]
 # A function of a module, so that another process finds it by its name. Its argument and its
 # reports are pickled. Work that is asynchronous runs a loop of its own.
-Work = Callable[[Any, Tell], None]
+Work = Callable[[Any, OnResult], None]
 
 _here = ""
 
@@ -36,11 +36,11 @@ def be(name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """The results of piece `piece` (counted from 0) of the work."""
+class Result:
+    """A result of piece `piece` (counted from 0) of the work."""
 
     piece: int
-    said: Any
+    value: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Executor(Protocol):
         """End the workers, and whatever they still do."""
         ...
 
-    def run(self, work: Work, pieces: Sequence[Any]) -> AsyncGenerator[Told | Done | Lost, None]:
+    def run(self, work: Work, pieces: Sequence[Any]) -> AsyncGenerator[Result | Done | Lost, None]:
         """Hand out the pieces and yield their reports, each piece in its own order.
 
         Every piece ends with one `Done` or one `Lost`. A lost worker is replaced for the pieces
@@ -105,7 +105,7 @@ class Worker(Protocol):
         """Return whether it can do nothing more."""
         ...
 
-    def do(self, piece: int, task: bytes) -> AsyncGenerator[Told | Done | Lost, None]:
+    def do(self, piece: int, task: bytes) -> AsyncGenerator[Result | Done | Lost, None]:
         """Do a pickled pair of a `Work` and what it is given. Ends with one `Done` or `Lost`."""
         ...
 
@@ -183,7 +183,7 @@ class Pool(ABC):
 
     async def run(
         self, work: Work, pieces: Sequence[Any]
-    ) -> AsyncGenerator[Told | Done | Lost, None]:
+    ) -> AsyncGenerator[Result | Done | Lost, None]:
         """Hand out the pieces and yield their reports, each piece in its own order.
 
         All workers are there before the first piece is handed out. One that was lost and cannot be
@@ -200,7 +200,7 @@ class Pool(ABC):
             raise ValueError("the work must be a function of a module that can be imported")
         waiting = deque((n, pickle.dumps((work, piece))) for n, piece in enumerate(pieces))
         left, any_lost, busy = len(waiting), False, set[int]()
-        queue: asyncio.Queue[Told | Done | Lost | Exception] = asyncio.Queue(MOST_QUEUED)
+        queue: asyncio.Queue[Result | Done | Lost | Exception] = asyncio.Queue(MOST_QUEUED)
         self._running = True
         try:
             await self._restaff(left)
@@ -214,7 +214,7 @@ class Pool(ABC):
                     report = await queue.get()
                     if isinstance(report, Exception):
                         raise report
-                    left -= not isinstance(report, Told)
+                    left -= not isinstance(report, Result)
                     any_lost |= isinstance(report, Lost)
                     yield report
             finally:
@@ -250,7 +250,7 @@ class Pool(ABC):
         slot: int,
         hands: set[int],
         waiting: deque[tuple[int, bytes]],
-        queue: asyncio.Queue[Told | Done | Lost | Exception],
+        queue: asyncio.Queue[Result | Done | Lost | Exception],
         busy: set[int],
     ) -> None:
         """Let one worker do tasks until none are left; one that is gone leaves them to others."""
@@ -268,7 +268,7 @@ class Pool(ABC):
                     busy.add(slot)
                     async with aclosing(worker.do(piece, task)) as said:
                         async for each in said:
-                            if not isinstance(each, Told):
+                            if not isinstance(each, Result):
                                 busy.discard(slot)
                             await queue.put(each)
         except Exception as e:  # a fault of this package, for which `run` must not wait in vain

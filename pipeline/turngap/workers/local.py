@@ -14,7 +14,7 @@ from typing import IO, Any
 from turngap.children import PARENT_HOLDS_STDIN
 from turngap.core.errors import AgentError
 from turngap.core.secrets import text_without_secrets
-from turngap.workers import Done, Lost, Pool, Told
+from turngap.workers import Done, Lost, Pool, Result
 from turngap.workers.process import LENGTH, packed, why
 
 # Python and this package take a tenth of a second, on a machine that is busy many times that.
@@ -92,7 +92,7 @@ class LocalWorker:
             raise
         return worker
 
-    async def do(self, piece: int, task: bytes) -> AsyncGenerator[Told | Done | Lost, None]:
+    async def do(self, piece: int, task: bytes) -> AsyncGenerator[Result | Done | Lost, None]:
         """See `Worker.do`."""
         await self._send(packed((piece, task)))
         said: Any = None

@@ -16,7 +16,7 @@ from typing import Any
 
 from turngap.children import PARENT_HOLDS_STDIN, end_with_parent
 from turngap.core.errors import TurngapError
-from turngap.workers import Done, Lost, Tell, Told, be
+from turngap.workers import Done, Lost, OnResult, Result, be
 
 LENGTH = struct.Struct(">Q")
 
@@ -113,8 +113,8 @@ def do(piece: int, task: bytes, mouth: Mouth) -> None:
     """Do a pickled pair of a work and its input; report how it ended."""
     try:
         work, given = pickle.loads(task)
-        tell: Tell = lambda said: mouth.send(Told(piece, said))  # noqa: E731
-        work(given, tell)
+        on_result: OnResult = lambda value: mouth.send(Result(piece, value))  # noqa: E731
+        work(given, on_result)
     except BaseException as e:
         mouth.send(Lost(piece, why(e)))
     else:

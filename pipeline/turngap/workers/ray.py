@@ -17,7 +17,7 @@ from types import FunctionType
 from typing import Any, Self, cast
 
 from turngap.core.errors import AgentError, InputError
-from turngap.workers import Done, Lost, Pool, Told
+from turngap.workers import Done, Lost, Pool, Result
 from turngap.workers.local import LocalWorker
 from turngap.workers.process import why
 
@@ -130,7 +130,7 @@ class _Node:
         if self._worker is None or self._worker.ended:
             self._worker = await LocalWorker.start(self._name, self._path)
 
-    async def do(self, piece: int, task: bytes) -> AsyncGenerator[Told | Done | Lost, None]:
+    async def do(self, piece: int, task: bytes) -> AsyncGenerator[Result | Done | Lost, None]:
         await self.start()  # it may have been lost with the last piece
         assert self._worker is not None
         async for said in self._worker.do(piece, task):
@@ -145,7 +145,7 @@ class RayWorker:
         self._name = name
         self.ended = False
 
-    async def do(self, piece: int, task: bytes) -> AsyncGenerator[Told | Done | Lost, None]:
+    async def do(self, piece: int, task: bytes) -> AsyncGenerator[Result | Done | Lost, None]:
         """See `Worker.do`."""
         from ray.exceptions import RayError
 
@@ -154,7 +154,7 @@ class RayWorker:
             async for reference in reports:
                 report = await reference
                 yield report
-                if not isinstance(report, Told):
+                if not isinstance(report, Result):
                     return
             reason = GONE
         except RayError as e:

@@ -74,7 +74,7 @@ _NO_TALK = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LocalServer:
     """A server that lists its models.
 
     Attributes:
@@ -90,15 +90,17 @@ class Found:
         return f"http://127.0.0.1:{self.port}/v1"
 
 
-def servers(ports: Sequence[int], wait_s: float = WAIT_S) -> list[Found]:
+def servers(ports: Sequence[int], wait_s: float = WAIT_S) -> list[LocalServer]:
     """Return the servers that list a model at `/v1/models`, in the order of `ports`.
 
     All are asked at the same time. One that has not answered after `wait_s` is not waited for.
     """
-    answers: queue.SimpleQueue[Found | None] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[LocalServer | None] = queue.SimpleQueue()
     for port in ports:
-        threading.Thread(target=lambda p=port: answers.put(_asked(p, wait_s)), daemon=True).start()
-    found: list[Found] = []
+        threading.Thread(
+            target=lambda p=port: answers.put(_server_at(p, wait_s)), daemon=True
+        ).start()
+    found: list[LocalServer] = []
     due = monotonic() + wait_s
     for _ in ports:
         try:
@@ -110,7 +112,7 @@ def servers(ports: Sequence[int], wait_s: float = WAIT_S) -> list[Found]:
     return sorted(found, key=lambda server: ports.index(server.port))
 
 
-def _asked(port: int, wait_s: float) -> Found | None:
+def _server_at(port: int, wait_s: float) -> LocalServer | None:
     # A proxy of the company's has no business with this machine's own servers.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -121,7 +123,7 @@ def _asked(port: int, wait_s: float) -> Found | None:
     except Exception:  # whatever else listens there may answer anything
         return None
     name = "vLLM" if "vllm" in owners else PORTS.get(port, "a server")
-    return Found(port, name, models) if models else None
+    return LocalServer(port, name, models) if models else None
 
 
 def model_of(models: Sequence[str]) -> str | None:
@@ -178,7 +180,7 @@ def _choices(settings: LocalSettings) -> list[Choice]:
             server = _server(settings, settings.base_url, settings.model)
             _CHOICES[key] = [Choice(server, own, why)]
         else:
-            _CHOICES[key] = _found(settings, own)
+            _CHOICES[key] = _choices_here(settings, own)
     return _CHOICES[key]
 
 
@@ -188,8 +190,8 @@ def _own_prompt() -> str:
     return str(tomllib.loads(stack)["pipeline"]["system_prompt"])
 
 
-def _found(settings: LocalSettings, own: SmallSettings) -> list[Choice]:
-    able: list[tuple[Found, str]] = []
+def _choices_here(settings: LocalSettings, own: SmallSettings) -> list[Choice]:
+    able: list[tuple[LocalServer, str]] = []
     for server in servers(settings.ports):
         model = settings.model if settings.model in server.models else None
         model = model if settings.model else model_of(server.models)

@@ -34,7 +34,7 @@ class PipecatHalf(AgentHalf):
             case "audio":
                 return [Spoken.of(frame.audio.audio)], []
             case "message":
-                return _said(payload_of(frame)), []
+                return _events_of(payload_of(frame)), []
             case _:
                 return [], []
 
@@ -64,7 +64,7 @@ def _message(kind: str, data: Any) -> Message:
     return message_frame(rtvi(kind, data))
 
 
-def _said(payload: dict[str, Any]) -> list[FromCaller]:
+def _events_of(payload: dict[str, Any]) -> list[FromCaller]:
     data = payload.get("data") or {}
     match payload.get("type"):
         case "client-ready":

@@ -45,9 +45,9 @@ class CombinedSettings(BackendSettings):
         Raises:
             InputError: a backend does not exist, or does not take these settings.
         """
-        return [self._found(part) for part in self.named()]
+        return [self._spec_of(part) for part in self.named()]
 
-    def _found(self, part: Named) -> tuple[BackendSpec, BackendSettings]:
+    def _spec_of(self, part: Named) -> tuple[BackendSpec, BackendSettings]:
         name, settings, _ = part
         spec = find("llm", name)
         library = {} if self.library is None else {"library": self.library}
@@ -55,7 +55,7 @@ class CombinedSettings(BackendSettings):
 
     def why_no_tools(self) -> str | None:
         """Name the part that keeps the combined model from calling tools; None if there is none."""
-        for spec, own in map(self._found, self.callers()):
+        for spec, own in map(self._spec_of, self.callers()):
             if spec.why_no_tools(own) is not None:
                 return f"its part {spec.name!r} calls none"
         return None

@@ -105,21 +105,21 @@ def texts_of(tools: Sequence[FunctionSchema]) -> list[str]:
     for tool in tools:
         texts += [tool.name, tool.description or ""]
         texts += map(str, tool.properties) if isinstance(tool.properties, dict) else ()
-        texts += _told(tool.properties)
+        texts += _descriptions(tool.properties)
     return texts
 
 
-def _told(schema: Any) -> Iterator[str]:
+def _descriptions(schema: Any) -> Iterator[str]:
     """Yield the descriptions and values anywhere in a schema, without its keywords."""
     if isinstance(schema, dict):
         for key, value in schema.items():
             if key in _TELLING:
                 yield from (str(v) for v in (value if isinstance(value, list) else [value]))
             else:
-                yield from _told(value)
+                yield from _descriptions(value)
     elif isinstance(schema, list):
         for value in schema:
-            yield from _told(value)
+            yield from _descriptions(value)
 
 
 def last_words(context: LLMContext) -> tuple[str, list[str]]:

@@ -28,8 +28,8 @@ from turngap.play import rounds as playing
 from turngap.play.run import RunInProgress
 from turngap.scenario.library import load_scenarios
 from turngap.scenario.model import scenario_paths
+from turngap.store.documents import this_machine
 from turngap.store.folders import new_folder
-from turngap.store.provenance import this_machine
 from turngap.store.runs import Run
 
 # No deadline: how long an example takes says more of the machine than of the code. In CI the same

@@ -18,7 +18,7 @@ from turngap.core.stored import Column
 from turngap.history.listing import COLUMNS as HISTORY_COLUMNS
 from turngap.load.export import STEP_COLUMNS
 from turngap.load.export import TURN_COLUMNS as LOAD_TURN_COLUMNS
-from turngap.store.tables import RUN_COLUMNS
+from turngap.store.runs import RUN_COLUMNS
 
 PAGE = Path(__file__).parents[1] / "docs" / "data.md"
 _TABLE = re.compile(r"(<!-- made by tools/data_page\.py: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)

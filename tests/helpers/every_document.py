@@ -15,8 +15,7 @@ from turngap.core.results import Turn
 from turngap.core.stored import PauseRecord
 from turngap.store.checks import CHECK_FILE, SideRecord
 from turngap.store.comparisons import COMPARISON_FILE, TURNS_FILE, TurnsRecord
-from turngap.store.documents import encode, write_document
-from turngap.store.provenance import this_machine
+from turngap.store.documents import encode, this_machine, write_document
 from turngap.turns.figures import (
     GAP_MS,
     SHARE,

@@ -18,7 +18,7 @@ from turngap.core.run_record import (
 from turngap.core.stages import AGENT_MARKS, Stage, stages_of
 from turngap.core.stored import AudioRecord, MarkRecord, PacingRecord
 from turngap.store.comparisons import ComparisonRecord
-from turngap.store.provenance import this_machine
+from turngap.store.documents import this_machine
 from turngap.store.runs import Run
 
 USER_END_NS = 5_000_000_000

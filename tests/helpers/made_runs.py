@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 from turngap.core import __version__
 from turngap.core.budget import DEFAULT_BUDGET_MS
 from turngap.core.run_record import RunRecord
-from turngap.store.documents import encode, write_atomically
+from turngap.store.documents import encode, this_machine, write_atomically
 from turngap.store.folders import RUN_FILE, TURNS_FILE
-from turngap.store.provenance import this_machine
 
 Floats = NDArray[np.float64]
 

@@ -4,7 +4,7 @@ import subprocess
 import pytest
 
 from turngap.core.secrets import REMOVED, text_without_secrets, without_secrets
-from turngap.store.provenance import git_commit, this_machine
+from turngap.store.documents import git_commit, this_machine
 
 SECRET = "hunter2"
 
@@ -62,7 +62,7 @@ def test_this_machine_is_the_same_twice_and_names_no_host():
 
 def test_another_cpu_is_another_machine(monkeypatch):
     here = this_machine().fingerprint
-    monkeypatch.setattr("turngap.store.provenance._cpu_model", lambda: "another")
+    monkeypatch.setattr("turngap.store.documents._cpu_model", lambda: "another")
     assert this_machine().fingerprint != here
 
 

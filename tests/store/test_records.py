@@ -82,7 +82,9 @@ def test_of_what_is_told_in_two_pieces_the_later_calls_count() -> None:
     sent = {"sent": ms_to_ns(1388)}
     first = AgentMarks(1, sent, calls=(ToolCall("clock", {}),))
     then = AgentMarks(1, sent, calls=(ToolCall("clock", {}, 5.0),))
-    (call,) = stored(played(first, then)).calls or ()
+    calls = stored(played(first, then)).calls
+    assert calls is not None
+    (call,) = calls
     assert call.ms == 5.0
 
 

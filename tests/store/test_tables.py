@@ -20,10 +20,10 @@ from turngap.core.results import TURN_COLUMNS, Turn
 from turngap.core.stages import STAGES
 from turngap.core.stored import AnswerRecord, Column, JudgeRecord
 from turngap.report.run import run_json
-from turngap.store.runs import Run
-from turngap.store.tables import (
+from turngap.store.runs import (
     COLUMNS,
     RUN_COLUMNS,
+    Run,
     Table,
     arrow_schema,
     csv_text,

@@ -41,9 +41,8 @@ from turngap.store.checks import (
     SaveRecord,
     SideRecord,
 )
-from turngap.store.documents import write_document
+from turngap.store.documents import this_machine, write_document
 from turngap.store.folders import new_folder, utc_now
-from turngap.store.provenance import this_machine
 from turngap.store.runs import Run
 
 # So often at most `--until-decided` looks at what there is, each time after twice as many rounds.

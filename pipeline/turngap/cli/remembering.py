@@ -37,7 +37,7 @@ def history(ctx: typer.Context, asked: Asked) -> None:
     from turngap.history.listing import entries_table, list_block, list_json, list_report
     from turngap.history.reading import chosen
     from turngap.report import page
-    from turngap.store.tables import csv_text, write_file
+    from turngap.store.runs import csv_text, write_file
 
     stored = entries_in(asked.roots)
     shown = chosen(stored, since=asked.since, valid=asked.valid, last=asked.last)

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from turngap.store.checks import CheckRecord
     from turngap.store.comparisons import ComparisonRecord, TurnsRecord
     from turngap.store.loads import LoadRecord, SimulationRecord
-    from turngap.store.runs import Run
-    from turngap.store.tables import Table
+    from turngap.store.runs import Run, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ def runs_exports(
     """Collect the export formats of a result that has runs."""
 
     def table() -> "Table":
-        from turngap.store.tables import turns_table
+        from turngap.store.runs import turns_table
 
         return turns_table(runs())
 
@@ -90,7 +89,7 @@ def report(_: typer.Context, asked: Asked) -> None:
     """
     from rich.console import Group
 
-    from turngap.store.tables import write_file
+    from turngap.store.runs import write_file
 
     exported = any((asked.csv, asked.parquet, asked.junit))
     tables_alone = exported and not any((asked.junit, asked.html, asked.svg, asked.json_))
@@ -279,7 +278,7 @@ def write_exports(
     Raises:
         InputError: something of what is stored cannot be written so, or a file cannot be written.
     """
-    from turngap.store.tables import csv_text, parquet_bytes, write_file
+    from turngap.store.runs import csv_text, parquet_bytes, write_file
 
     made: list[tuple[Path, bytes, str]] = []
     if junit is not None:
@@ -309,7 +308,7 @@ def _only(flag: str, of: str, ways: Sequence[Callable[[], bytes] | None]) -> byt
 
 def _table(flag: str, stored: Sequence[Exports]) -> "Table":
     """All turns of all that was given, one after the other."""
-    from turngap.store.tables import Table
+    from turngap.store.runs import Table
 
     if any(one.table is None for one in stored):
         raise InputError(

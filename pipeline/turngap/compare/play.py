@@ -27,9 +27,8 @@ from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import chosen
 from turngap.store.comparisons import COMPARISON_FILE, ComparisonRecord
-from turngap.store.documents import write_document
+from turngap.store.documents import git_commit, this_machine, write_document
 from turngap.store.folders import INTERRUPTED, new_folder, utc_now
-from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run
 
 # Each backend is an agent in a process of its own, about 200 MB, for as long as this lasts; and the

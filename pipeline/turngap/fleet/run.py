@@ -21,7 +21,7 @@ from turngap.fleet.files import CallTable, TurnTable
 from turngap.fleet.fleet import DRAIN_S, Fleet, Load, Outcome, Pool, idle_turn_ms, simulate
 from turngap.fleet.workload import TurnSample, Workload, measured_turns
 from turngap.inference.server import PS_PER_S, StepCosts
-from turngap.store.documents import write_document
+from turngap.store.documents import git_commit, this_machine, write_document
 from turngap.store.folders import new_folder, utc_now
 from turngap.store.loads import (
     SIMULATION_FILE,
@@ -32,7 +32,6 @@ from turngap.store.loads import (
     SimulationRecord,
     WorkloadRecord,
 )
-from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run
 from turngap.workers import Executor, Lost, OnResult, Result, executor
 

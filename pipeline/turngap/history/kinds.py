@@ -17,7 +17,15 @@ from turngap.store.checks import CHECK_FILE, CheckRecord
 from turngap.store.comparisons import COMPARISON_FILE, ComparisonRecord, TurnsRecord
 from turngap.store.comparisons import TURNS_FILE as CURVE_FILE
 from turngap.store.documents import read_document
-from turngap.store.folders import INTERRUPTED, RUN_FILE, beside, read_record, status_of
+from turngap.store.folders import (
+    INTERRUPTED,
+    RUN_FILE,
+    TurnOutcome,
+    beside,
+    read_outcomes,
+    read_record,
+    status_of,
+)
 from turngap.store.loads import (
     LOAD_FILE,
     SIMULATION_FILE,
@@ -26,8 +34,7 @@ from turngap.store.loads import (
     SimulationRecord,
     StepFigures,
 )
-from turngap.store.outcomes import TurnOutcome, read_outcomes
-from turngap.store.tables import agent_called
+from turngap.store.runs import agent_called
 
 # What made the folder: the command's name, but for a conversation on the live page.
 Kind = Literal["replay", "talk", "check", "compare", "load", "turns", "simulate"]

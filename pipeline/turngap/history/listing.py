@@ -17,7 +17,7 @@ from turngap.report import sections, terminal, words
 from turngap.report.looks import Style
 from turngap.report.sections import Cell
 from turngap.store.documents import is_file
-from turngap.store.tables import COMMIT_IS, Table
+from turngap.store.runs import COMMIT_IS, Table
 
 # This many reasons are printed below the list, the newest ones; `--json` has all of them.
 MOST_REASONS = 10

@@ -20,7 +20,7 @@ from turngap.core.wording import several
 from turngap.history.kinds import Entry, due_ms
 from turngap.report import words
 from turngap.report.sections import Line, Lines
-from turngap.store.outcomes import read_outcomes
+from turngap.store.folders import read_outcomes
 
 Key = TypeVar("Key", bound=Hashable)
 Floats = NDArray[np.float64]

@@ -26,8 +26,8 @@ from turngap.core.summary import counted_turns, summarise
 from turngap.live.conversation import TYPED, Connection, KeptTurn, LiveConversation
 from turngap.live.saving import Saved, end_error_ms, save, scenario_name, why_unsaved
 from turngap.report import words as report_words
+from turngap.store.documents import git_commit, this_machine
 from turngap.store.folders import utc_now
-from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run, read_run
 from turngap.store.writer import RunWriter
 

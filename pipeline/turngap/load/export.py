@@ -15,7 +15,7 @@ from turngap.report import page
 from turngap.store.documents import MAX_LOAD_BYTES, read_turns
 from turngap.store.folders import TURNS_FILE
 from turngap.store.loads import Certificate, LoadRecord, LoadTurn, Missed, StepFigures
-from turngap.store.tables import Table, csv_text
+from turngap.store.runs import Table, csv_text
 
 # A turn with the budget of its load test, and a step with its number.
 TurnAndBudget = tuple[LoadTurn, float]

@@ -20,10 +20,16 @@ from turngap.load.plan import LoadPlan
 from turngap.load.schedule import Step
 from turngap.load.search import Search
 from turngap.scenario.library import content_hashes
-from turngap.store.documents import MAX_LOAD_BYTES, encode, write_document, writing
+from turngap.store.documents import (
+    MAX_LOAD_BYTES,
+    encode,
+    git_commit,
+    this_machine,
+    write_document,
+    writing,
+)
 from turngap.store.folders import TURNS_FILE, new_folder, utc_now
 from turngap.store.loads import LOAD_FILE, Certificate, LoadRecord, LoadTurn, StepFigures
-from turngap.store.provenance import git_commit, this_machine
 from turngap.store.writer import Lines
 from turngap.workers import Executor
 

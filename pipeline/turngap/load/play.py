@@ -36,8 +36,8 @@ from turngap.load.search import to_come
 from turngap.load.steps import Callers, TracedSteps, callers_for, sessions_over
 from turngap.play.rounds import calibrated, identified
 from turngap.play.run import kept
+from turngap.store.documents import git_commit
 from turngap.store.loads import Certificate, LoadRecord, LoadTurn, StepFigures
-from turngap.store.provenance import git_commit
 from turngap.workers import Executor, executor
 
 SILENT = LoadProgress()

@@ -37,7 +37,7 @@ from turngap.play.command import address_of, argv_of, shown_address
 from turngap.play.defaults import Defaults, read_defaults
 from turngap.scenario.library import load_scenarios
 from turngap.scenario.model import library_dir, library_paths
-from turngap.store.provenance import this_machine
+from turngap.store.documents import this_machine
 
 # A packet's worth of time between wake-ups, as the sender's.
 _TICKS = 100

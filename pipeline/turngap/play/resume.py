@@ -21,7 +21,7 @@ from turngap.play.target import AgentChoice
 from turngap.report.words import flat
 from turngap.scenario.library import content_hashes
 from turngap.scenario.model import SUFFIXES, library_dir, library_for
-from turngap.store.provenance import git_commit, this_machine
+from turngap.store.documents import git_commit, this_machine
 from turngap.store.runs import Run
 
 # Numbers of a stored plan.

@@ -37,8 +37,8 @@ from turngap.play.plan import PlayPlan
 from turngap.play.target import Target
 from turngap.play.turns import cues_of, turn_record, unplayed
 from turngap.scenario.library import LoadedScenario, content_hashes
+from turngap.store.documents import git_commit, this_machine
 from turngap.store.folders import INTERRUPTED, utc_now
-from turngap.store.provenance import git_commit, this_machine
 from turngap.store.runs import Run, rewritten
 from turngap.store.writer import RunWriter
 from turngap.telemetry import Recorder

@@ -32,9 +32,8 @@ from turngap.play.command import argv_of, require_free, started
 from turngap.play.options import Flag
 from turngap.play.process import running
 from turngap.scenario.model import Scenario, UserTurn
-from turngap.store.documents import is_dir
-from turngap.store.provenance import git_commit
-from turngap.store.tables import steady_name
+from turngap.store.documents import git_commit, is_dir
+from turngap.store.runs import steady_name
 
 
 @dataclass(frozen=True, slots=True)

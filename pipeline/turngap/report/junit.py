@@ -9,8 +9,7 @@ from turngap.core.clock import instant
 from turngap.core.results import Turn
 from turngap.core.untrusted import printable, xml_text
 from turngap.report import turn_words, words
-from turngap.store.runs import Run
-from turngap.store.tables import agent_name
+from turngap.store.runs import Run, agent_name
 
 
 @dataclass(frozen=True, slots=True)

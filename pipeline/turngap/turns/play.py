@@ -18,9 +18,8 @@ from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import chosen
 from turngap.store.comparisons import TURNS_FILE, TurnsRecord
-from turngap.store.documents import write_document
+from turngap.store.documents import git_commit, this_machine, write_document
 from turngap.store.folders import new_folder, utc_now
-from turngap.store.provenance import git_commit, this_machine
 from turngap.turns.figures import (
     GAP_MS,
     SHARE,

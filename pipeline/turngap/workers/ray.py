@@ -18,8 +18,7 @@ from typing import Any, Self, cast
 
 from turngap.core.errors import AgentError, InputError
 from turngap.workers import Done, Lost, Pool, Result
-from turngap.workers.local import LocalWorker
-from turngap.workers.process import why
+from turngap.workers.local import LocalWorker, why
 
 # A process that imports Ray takes two seconds where nothing else runs, and twenty where much does.
 CONNECT_TIMEOUT_S = 120.0

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from turngap.core.budget import SILENT
-from turngap.core.clusters import CALLS_DOUBT, Clusters, least_n
+from turngap.core.clusters import least_n, least_n_at
 from turngap.core.distributions import beta_quantile, beta_share, normal_quantile
 from turngap.core.paired import (
     CENSORED_MS,
@@ -208,8 +208,8 @@ def _apart_beyond_p95(sample: _Sample, missed: float) -> float | None:
     No resample is slower than the slowest turn seen, so that resampling alone passed candidates
     that are 300 ms slower in 6 % of turns.
     """
-    calls = Clusters((sample.swaps.groups, np.zeros_like(sample.swaps.groups)), CALLS_DOUBT)
-    effective = calls.effective_n_at(sample.b.tolist(), 0.95)
+    gaps = sample.b_at_best, sample.b
+    effective = min(least_n_at(gaps, q, sample.swaps.groups) for q in (0.5, 0.95))
     rank = bounding_ranks(sample.n, 0.95, effective, missed)[1]
     if rank is None:
         return None

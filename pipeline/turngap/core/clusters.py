@@ -20,7 +20,7 @@ recording seen.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from math import floor, sqrt
+from math import floor, inf, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,7 +113,10 @@ class Clusters:
         deviations = chosen - chosen.mean()
         if not deviations.any():
             return len(chosen) if self.least is None else self.least
-        effects = [_design_effect(deviations, kind, self.doubt) for kind in self.kinds]
+        effects = [
+            _design_effect(_unevenness(deviations, kind), deviations, kind, self.doubt)
+            for kind in self.kinds
+        ]
         return len(chosen) / (sum(effects) - 1)
 
 
@@ -130,20 +133,47 @@ def up_to(values: Sequence[float], q: float) -> NDArray[np.bool_]:
     return np.asarray(values) <= np.sort(values)[int(q * (len(values) - 1))]
 
 
+def least_n_at(
+    values: tuple[NDArray[np.float64], NDArray[np.float64]], q: float, clusters: NDArray[np.intp]
+) -> float:
+    """Return the least effective n of a quantile of values that lie between two each.
+
+    As many of those that may lie above it do as make the clusters most uneven.
+    """
+    (lowest, highest), n, k = values, len(clusters), _count(clusters)
+    rank = int(q * (n - 1))
+    surely = np.bincount(clusters[lowest > np.sort(highest)[rank]], minlength=k)
+    maybe = np.bincount(clusters[highest > np.sort(lowest)[rank]], minlength=k)
+    above = min(n - 1 - rank, int(maybe.sum()))
+    if above == 0:
+        return n
+    most = np.where(np.arange(above + 1) == 0, 0.0, -inf)  # for each number above, so far
+    for size, least, last in zip(np.bincount(clusters), surely, maybe, strict=True):
+        before, most = most, np.full(above + 1, -inf)
+        for here in range(least, min(last, above) + 1):
+            with_these = before[: above + 1 - here] + (here - size * above / n) ** 2
+            most[here:] = np.maximum(most[here:], with_these)
+    deviations = (np.arange(n) < above) - above / n
+    return n / _design_effect(float(most[above]), deviations, clusters, CALLS_DOUBT)
+
+
+def _unevenness(deviations: NDArray[np.float64], clusters: NDArray[np.intp]) -> float:
+    return float((np.bincount(clusters, deviations) ** 2).sum())
+
+
 def _design_effect(
-    deviations: NDArray[np.float64], clusters: NDArray[np.intp], doubt: float
+    uneven: float, deviations: NDArray[np.float64], clusters: NDArray[np.intp], doubt: float
 ) -> float:
     """Estimate the ratio of the variance of a mean to that of independent turns; at least 1.
 
     It is at most the value that it has if all turns of a cluster are equal. A single cluster gives
     no estimate. `doubt` is the number of standard errors to subtract; the standard error is that of
-    a variance of k values.
+    a variance of k values. `uneven` is the sum of the squares of the clusters' sums.
     """
     n, k = len(deviations), _count(clusters)
     if k in (1, n):
         return 1.0
-    sums = np.bincount(clusters, deviations)
-    between = float((sums**2).sum()) * k / (k - 1)
+    between = uneven * k / (k - 1)
     independent = float((deviations**2).sum()) * n / (n - 1)
     effect = between / independent * (1 - doubt * sqrt(2 / (k - 1)))
     return min(max(effect, 1.0), n / k)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import inf
 
 from turngap.core.budget import LABEL_ERROR_MS
-from turngap.core.clock import ms_to_ns
+from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap.core.events import UserSpeech
 from turngap.core.replies import HeardSpeech, Stretch
 
@@ -18,12 +18,14 @@ PAUSE_MS = 500.0
 EARLY_MS = 300.0
 # What still comes in so short a time after a flush, and lasts so long at most, was on its way.
 LEFTOVER_MS, LEFTOVER_LENGTH_MS = 100.0, 250.0
-# A sound of assent is shorter, and is over well before the person is.
-BACKCHANNEL_MS, BACKCHANNEL_ENDS_MS = 1000.0, 100.0
+# A sound of assent is shorter, and is over well before the person is; or it is as short as a filler
+# ("hmm"), and a silence parts it from the reply.
+BACKCHANNEL_MS, BACKCHANNEL_ENDS_MS, FILLER_MS = 1000.0, 100.0, 600.0
 # An agent drops a false start this soon after it began.
 FALSE_START_MS = 500.0
-# A hold phrase ("one moment, please") is shorter, and so is the silence between two sentences.
-HOLD_PHRASE_MS, HOLD_SILENCE_MS, SENTENCE_MS = 3500.0, 2000.0, 1500.0
+# A hold phrase ("one moment, please") is shorter, and so is the silence between two sentences; or
+# it is as short as one, and so is the silence.
+HOLD_PHRASE_MS, HOLD_SILENCE_MS, SENTENCE_MS, SENTENCES_APART_MS = 3500.0, 2000.0, 1500.0, 800.0
 # What ended so long before a flush was not cut off by it.
 OVER_MS = 40.0
 # Speech so far below the agent's loudest is another's in the background.
@@ -53,32 +55,35 @@ class Credits:
     background: bool = False
 
     def parts(self, speech: UserSpeech) -> list[Stretch]:
-        """Return what was said after the person, in parts with a silence between them."""
+        """Return what was said after the person, in parts with a silence between them.
+
+        What goes on from a cut-in that lasts well beyond the person's end is no part.
+        """
         found: list[Stretch] = []
+        over_ns = speech.end_ns + ms_to_ns(EARLY_MS)
         for one in self.reply:
-            if one.start_ns < earliest_ns(speech):
+            if one.start_ns < earliest_ns(speech) and (one.end_ns or inf) < over_ns:
                 continue
-            end_ns = found[-1].end_ns if found else None
-            if end_ns is not None and one.start_ns - end_ns < ms_to_ns(PAUSE_MS):
+            if found and _goes_on(found[-1], one):
                 found[-1] = replace(found[-1], end_ns=one.end_ns)
             else:
                 found.append(one)
-        return found
+        return [part for part in found if part.start_ns >= earliest_ns(speech)]
 
     def answer(self, speech: UserSpeech) -> Stretch | None:
         """Return the first part that is no hold phrase; None if there is none yet.
 
         A part is one if 2 s of silence follow, and then another part; or if it is as short as a
-        sentence, and a longer part follows.
+        filler, or as a sentence that a long pause follows, and a longer part follows.
         """
         parts = self.parts(speech)
         for i, (part, then) in enumerate(pairwise(parts)):
             length_ns = (part.end_ns or then.start_ns) - part.start_ns
             silent_ns = then.start_ns - part.start_ns - length_ns
             longer = any((p.end_ns or inf) - p.start_ns > length_ns for p in parts[i + 1 :])
-            holds = silent_ns >= ms_to_ns(HOLD_SILENCE_MS) or (
-                is_short(part, SENTENCE_MS) and longer
-            )
+            apart = silent_ns >= ms_to_ns(SENTENCES_APART_MS)
+            short = is_short(part, SENTENCE_MS if apart else FILLER_MS)
+            holds = silent_ns >= ms_to_ns(HOLD_SILENCE_MS) or (short and longer)
             if not (is_short(part) and holds):
                 return part
         return parts[-1] if parts else None
@@ -92,6 +97,25 @@ def earliest_ns(speech: UserSpeech) -> int:
 def is_short(part: Stretch, most_ms: float = HOLD_PHRASE_MS) -> bool:
     """Return whether it has ended, and was no longer than a hold phrase is."""
     return part.end_ns is not None and part.end_ns - part.start_ns < ms_to_ns(most_ms)
+
+
+def may_hold(part: Stretch, then: Stretch, most_ms: float, silent_ms: float) -> bool:
+    """Return whether a part so short may be a hold phrase, though no longer silence follows it.
+
+    No audio came then, until a part at least as long; whose own may begin with silence.
+    """
+    if part.end_ns is None:
+        return False
+    silent_ns = then.start_ns - part.end_ns
+    as_long = not is_short(then, ns_to_ms(part.end_ns - part.start_ns))
+    near = 2 * then.lead_ns < silent_ns < ms_to_ns(silent_ms)
+    return near and as_long and is_short(part, most_ms)
+
+
+def _goes_on(part: Stretch, then: Stretch) -> bool:
+    """Return whether no silence parts the two; after a filler, one in which no audio came does."""
+    near = part.end_ns is not None and then.start_ns - part.end_ns < ms_to_ns(PAUSE_MS)
+    return near and not may_hold(part, then, FILLER_MS, PAUSE_MS)
 
 
 def credits_of(
@@ -137,8 +161,7 @@ def credits_of(
             early.append(one)
         elif (
             (flushed_ns is None or flushed_ns - (one.end_ns or 0) > ms_to_ns(OVER_MS))
-            and is_short(one, BACKCHANNEL_MS)
-            and (one.end_ns or 0) <= speech.end_ns - ms_to_ns(BACKCHANNEL_ENDS_MS)
+            and _is_assent(one, rest[1] if len(rest) > 1 else None, speech)
             and not answers
         ):
             backchannels.append(one)
@@ -156,6 +179,16 @@ def credits_of(
         dropped and len(rest) == 1,
         background,
     )
+
+
+def _is_assent(one: Stretch, then: Stretch | None, speech: UserSpeech) -> bool:
+    """Return whether it may be an "mm-hm": short, and over with the person at the latest."""
+    end_ns = one.end_ns or 0
+    if end_ns <= speech.end_ns - ms_to_ns(BACKCHANNEL_ENDS_MS):
+        return is_short(one, BACKCHANNEL_MS)
+    parted = then is not None and then.start_ns - end_ns >= ms_to_ns(PAUSE_MS)
+    over = end_ns <= speech.end_ns + ms_to_ns(LABEL_ERROR_MS)
+    return over and parted and is_short(one, FILLER_MS)
 
 
 def _stretches(heard: HeardSpeech, since_ns: int, upto: float) -> list[Stretch]:

@@ -7,7 +7,17 @@ from math import inf
 from turngap.core.audio import AUDIBLE_DBFS, UNPLACED_MS
 from turngap.core.budget import TurnEnd, outcome_of
 from turngap.core.clock import NS_PER_MS, ms_to_ns, ns_to_ms
-from turngap.core.credits import EARLY_MS, Credits, any_in, credits_of, earliest_ns, is_short
+from turngap.core.credits import (
+    EARLY_MS,
+    SENTENCE_MS,
+    SENTENCES_APART_MS,
+    Credits,
+    any_in,
+    credits_of,
+    earliest_ns,
+    is_short,
+    may_hold,
+)
 from turngap.core.events import (
     AgentBed,
     AgentFault,
@@ -44,6 +54,7 @@ SUDDEN = 0.8
 # An interrupted agent is silent by then.
 YIELDS_MS = 1500.0
 HOLD_GUESS = "what came first was taken for a hold phrase, by its length and the silence after it"
+NO_HOLD_GUESS = "what came first may be a hold phrase, but for the short silence after it"
 
 
 class TurnTracker:
@@ -349,6 +360,8 @@ class TurnTracker:
             begun_ns = parts[0].start_ns
             if not any(begun_ns < at <= answer.start_ns for at in self._dues):
                 found.append(HOLD_GUESS)
+        elif len(parts) > 1 and may_hold(parts[0], parts[1], SENTENCE_MS, SENTENCES_APART_MS):
+            found.append(NO_HOLD_GUESS)
         ended_ns = old[-1].end_ns if old and speech.over_reply else None
         if ended_ns is not None and self.tells_flushes and self._heard.flush_of(old[-1]) is None:
             stopped_ms = ns_to_ms(ended_ns - speech.start_ns)

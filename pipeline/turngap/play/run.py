@@ -31,6 +31,7 @@ from turngap.core.run_record import (
 )
 from turngap.core.stats import n_needed
 from turngap.core.summary import Summary, calls_of, summarise
+from turngap.play.doubts import doubts_of
 from turngap.play.greetings import Greetings
 from turngap.play.pieces import next_piece, noted, with_last_piece
 from turngap.play.plan import PlayPlan
@@ -397,7 +398,9 @@ class RunInProgress:
     def finish(self, failure: str | None = None) -> Run:
         """Judge the run, and close it. `unwritten` says whether the disk refused its last word."""
         played, planned = len(self.turns), self._opening.planned_turns
-        reasons = why_invalid(summarise(self.turns), self._plan.starved_ms)
+        doubts = doubts_of(self.turns)
+        marked = tuple(self._marked(turn, doubts.get(turn.key)) for turn in self.turns)
+        reasons = why_invalid(summarise(marked), self._plan.starved_ms)
         if failure is not None:
             reasons = (*reasons, f"ended after {played} of {planned} turns: {failure}")
         elif 0 < played < planned:
@@ -424,19 +427,20 @@ class RunInProgress:
                 }
             )
         run = Run(closing, tuple(self.turns), self._writer.path)
-        marked = tuple(map(self._marked, self.turns))
         return run if marked == run.turns else rewritten(run, closing, marked)
 
-    def _marked(self, turn: Turn) -> Turn:
-        """Note a turn as ambiguous that only the rest of the run shows to be."""
+    def _marked(self, turn: Turn, doubt: str | None) -> Turn:
+        """Note what only the rest of the run shows of a turn."""
         own = any(mark.name == "endpoint" for mark in turn.marks)
-        if turn.gap_ms is None or own or turn.ambiguous:
+        if own or turn.ambiguous:
             return turn
-        why = CLAIMED if turn.key in self._claimed else ""
-        if turn.turn == 1 and turn.greeting_ms is None:
-            why = self._why_greeting(turn.gap_ms) or why
-        notes = {**turn.notes, AMBIGUOUS + why: 1}
-        return turn.model_copy(update={"notes": notes}) if why else turn
+        why = ""
+        if turn.gap_ms is not None:
+            why = CLAIMED if turn.key in self._claimed else ""
+            if turn.turn == 1 and turn.greeting_ms is None:
+                why = self._why_greeting(turn.gap_ms) or why
+        note = AMBIGUOUS + why if why else doubt
+        return turn.model_copy(update={"notes": {**turn.notes, note: 1}}) if note else turn
 
     def _why_greeting(self, gap_ms: float) -> str:
         """Say why what was heard first in a call may have been a greeting; empty if it was none."""

@@ -73,7 +73,7 @@ async def start_call(
         why = printable(str(getattr(e, "reason", e)), MOST_SENTENCE)
         raise AgentError("agent.unreachable", f"{NOTHING_THERE} at {where}: {why}") from e
     except ValueError as e:
-        raise AgentError("agent.start", f"{where} starts no call: its answer is no JSON") from e
+        raise AgentError("agent.start", f"{where} starts no call: its answer is not JSON") from e
     url = next((text for text in _texts(told) if text.startswith(("ws://", "wss://"))), None)
     if url is None:
         names = ", ".join(map(printable, told)) if isinstance(told, dict) else "no object"

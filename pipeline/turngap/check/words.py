@@ -165,7 +165,7 @@ def more_pairs(n: int) -> str:
 
 
 def pairs_words(n: int) -> str:
-    """`n` pairs."""
+    """Write a number of pairs."""
     return several(n, "pair")
 
 

@@ -98,8 +98,8 @@ OWN: tuple[Option, ...] = (
     ),
     Option(
         "agents", ("calibrate",), BOT, "Play agents that misbehave as agents in production do "
-        "(docs/agents.md), in virtual time instead, and hold what turngap reads against what is "
-        "right.", bool, False,
+        "(docs/agents.md), in virtual time instead, and compare what turngap reads with the "
+        "truth.", bool, False,
     ),
     Option(
         "offers", _SERVERS, BUILT_IN, f"An LLM that the person may switch to: {LLM_HELP}. "

@@ -129,7 +129,7 @@ def print_block(block: "Callable[[int], RenderableType]") -> None:
 
 @contextmanager
 def _stdout() -> Iterator[None]:
-    """Write to stdout, or to no one where its reader has gone.
+    """Write to stdout; drop it if the reader has gone.
 
     Raises:
         InputError: it leads to a disk that is full or fails.

@@ -80,7 +80,7 @@ class CutIns(Proportion):
 
     @classmethod
     def of(cls, taken: Sequence[tuple[Outcome, Take]], paused: int | None = None) -> "CutIns":
-        """Count them; `taken` has each turn's outcome, and which take of which turn it was."""
+        """Count the cut-ins; `taken` has each turn's outcome and take."""
         share = proportion_of([o == "cut_in" for o, _ in taken], [take for _, take in taken])
         return cls(**asdict(share), paused=paused)
 

@@ -206,7 +206,7 @@ class _Replica(Engine):
 
     @property
     def unopened_ps(self) -> list[int]:
-        """Return when the requests came that have no opening yet."""
+        """Return the arrivals of the requests that have no opening yet."""
         return [r.arrived_ps for r in self.unopened()]
 
 

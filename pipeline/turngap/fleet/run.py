@@ -385,9 +385,7 @@ def workload_of(source: Source, call: CallTable) -> Workload:
     turns = source.turns if call.turns is None else call.turns
     if system_tokens is None or turns is None:
         key = "call.system_tokens" if system_tokens is None else "call.turns"
-        raise InputError(
-            "simulate.no_source", f"nothing says what {key} is", hint=f"give --set {key}=…"
-        )
+        raise InputError("simulate.no_source", f"{key} is not given", hint=f"give --set {key}=…")
     return Workload(source.samples, system_tokens, turns, call.think_ms, call.think_sigma)
 
 

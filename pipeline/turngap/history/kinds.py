@@ -100,7 +100,7 @@ class Entry:
 
 
 def due_ms(turn: TurnOutcome) -> float | None:
-    """Return the gap of a turn that counts; infinite without the reply that was due, else None."""
+    """Return a turn's gap: infinite if a due reply never came, None if it does not count."""
     if turn.left_out is not None:
         return None
     return inf if turn.silent else turn.gap_ms if turn.replied else None

@@ -139,7 +139,7 @@ class Change:
     Attributes:
         at: the first value of the new level, counted from 0.
         first, last: it is between these, with 95 % confidence.
-        p_value: of a place as good in a shuffled series, which the whole search went through.
+        p_value: the share of shuffled series that have a place as good anywhere.
         before, after: the medians of the values between the neighbouring changes and this one.
         difference: by how much the values after it are higher than those before.
         low, high: its 95 % interval.

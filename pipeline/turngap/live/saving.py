@@ -88,7 +88,7 @@ def scenario_name(run: Path) -> str:
 
 
 def why_unsaved(record: Turn, *, foreign: bool) -> str | None:
-    """Return why a turn cannot be saved; None if all that it may lack is audible speech."""
+    """Return why a turn cannot be saved; None if it can, at most without audible speech."""
     if record.left_out == "typed":
         return "typed"
     if not (record.say.strip() or foreign):  # many foreign agents do not report a transcript

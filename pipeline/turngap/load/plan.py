@@ -155,8 +155,8 @@ def require_sense(duration_s: float | None, asked: Mapping[str, Any]) -> None:
     if least is not None and least > max(asked["levels"]):
         raise InputError(
             "load.sessions",
-            f"at least {least} sessions are asked for, and at most {max(asked['levels'])} are "
-            "looked at",
+            f"--min-sessions {least} is more than the most sessions that are played, "
+            f"{max(asked['levels'])}",
             hint="raise --max-sessions",
         )
 

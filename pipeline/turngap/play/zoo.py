@@ -1,4 +1,4 @@
-"""Plays the agents of `turngap.testing.zoo` and holds what turngap reads against the truth."""
+"""Plays the agents of `turngap.testing.zoo` and compares what turngap reads with the truth."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

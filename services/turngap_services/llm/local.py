@@ -230,7 +230,7 @@ def _server(
 
 
 def _tried(choices: list[Choice]) -> Choice:
-    """Return the first that answers; the last has to."""
+    """Return the first choice that answers; an error of the last one is raised."""
     failed = ""
     for choice in choices[:-1]:
         try:

@@ -28,8 +28,8 @@ class Session(Protocol):
     def open(self) -> list[Incoming]:
         """Begin the conversation, once the WebSocket is open.
 
-        Return what holds at once: `Ready`, where the agent says nothing to wait for. In other
-        dialects `Ready` comes from `receive_data`.
+        Return the events that hold at once: `Ready`, where the agent says nothing to wait for. In
+        other dialects `Ready` comes from `receive_data`.
         """
         ...
 

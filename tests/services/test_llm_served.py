@@ -18,7 +18,7 @@ from pipecat.pipeline.worker import PipelineParams
 from pipecat.processors.aggregators.llm_context import LLMContext
 from running_line import InstantClock, running
 
-from turngap.backends import COUNTS, Price, find
+from turngap.backends import COUNTS, find
 from turngap.core.clock import NS_PER_MS, NS_PER_S, Clock
 from turngap.inference.server import H100, Server, StepCosts, find_model
 from turngap.scenario.model import Scenario
@@ -115,25 +115,6 @@ def test_one_model_is_right_in_the_same_turns_however_it_is_served() -> None:
 
     assert wrong("sim:full") == wrong("sim:full-low-batch")
     assert 0 < sum(wrong("sim:full")) < sum(wrong("sim:distilled"))
-
-
-@pytest.mark.parametrize(
-    ("name", "price", "accuracy"),
-    [
-        ("sim:full", Price(5, 25), 0.773),
-        ("sim:full-low-batch", Price(30, 150), 0.773),
-        ("sim:distilled", Price(0.75, 4.5), 0.584),
-    ],
-)
-def test_each_profile_has_its_price_and_accuracy(name: str, price: Price, accuracy: float) -> None:
-    spec = find("llm", name)
-    assert spec.price == price
-    (profile,) = (p for p in PROFILES if p.name == name)
-    assert profile.accuracy == accuracy
-    settings = spec.settings({})
-    assert spec.prepare is not None
-    spec.prepare(settings)
-    assert isinstance(spec.create(settings, InstantClock()), ServedLLMService)
 
 
 async def test_a_step_is_over_when_the_clock_says_so() -> None:

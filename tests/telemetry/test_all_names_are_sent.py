@@ -1,5 +1,6 @@
 """Every name that is listed is sent by something: a replay, a load test, or a turn of some kind."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +8,6 @@ import pytest
 from commandline import SCENARIOS, turngap_here
 from made_records import USER_END_NS, make_turn, scaled
 from otlp_collector import Collector, collector
-from telemetry_names import CONVERSATION, METRICS, STAGE, TURN
 from virtual_agents import VirtualAgents
 
 from turngap.caller.endpoint import Endpoint
@@ -22,6 +22,19 @@ from turngap.telemetry import telemetry_to
 from turngap.testing.agent import Reply, Script
 from turngap.testing.clock import ManualClock
 
+PAGE = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| (`[a-z_.]+`(?:, `[a-z_.]+`)*) \| ", re.MULTILINE)
+
+
+def names_of(heading: str) -> frozenset[str]:
+    """The names that docs/telemetry.md lists under a heading."""
+    section = PAGE.split(f"\n### {heading}", 1)[1].split("\n### ", 1)[0]
+    return frozenset(name.strip("`") for row in ROW.findall(section) for name in row.split(", "))
+
+
+CONVERSATION, TURN, STAGE, METRICS = map(
+    names_of, ("The conversation", "A turn", "A stage", "Metrics")
+)
 # Of a load test alone, of a call that an error ended, and of a URL that has one.
 NOT_OF_A_REPLAY = {"turngap.call", "turngap.step", "turngap.sessions", "error.type", "server.port"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from turngap.core.errors import InputError
-from turngap.workers import OnResult, here
+from turngap.workers.pool import OnResult, here
 
 
 def count(given: int, tell: OnResult) -> None:

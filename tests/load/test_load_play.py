@@ -39,7 +39,7 @@ from turngap.store.folders import INTERRUPTED
 from turngap.telemetry import telemetry_to
 from turngap.telemetry.exporter import TURNS
 from turngap.testing.virtual import LoopClock, in_virtual_time
-from turngap.workers import Done, Lost, Result, Work
+from turngap.workers.pool import Done, Lost, Result, Work
 
 # By its name: `turngap.load` is the function.
 PLAY = import_module("turngap.load.play")

@@ -13,8 +13,8 @@ import pytest
 import worker_tasks
 
 from turngap.core.errors import InputError
-from turngap.workers import Done, Lost, Result
 from turngap.workers.local import LocalWorkers
+from turngap.workers.pool import Done, Lost, Result
 
 
 async def results(workers: LocalWorkers, work: Any, pieces: list[Any]) -> list[Any]:

@@ -12,7 +12,7 @@ import quiet
 import worker_tasks
 
 from turngap.core.errors import InputError
-from turngap.workers import Done, Lost, Result
+from turngap.workers.pool import Done, Lost, Result
 
 # What Ray says of a node that takes longer than its limit, which nobody can set.
 TOO_SLOW = "timed out during startup"

@@ -33,7 +33,8 @@ from turngap.store.loads import (
     WorkloadRecord,
 )
 from turngap.store.runs import Run
-from turngap.workers import Executor, Lost, OnResult, Result, executor
+from turngap.workers import executor
+from turngap.workers.pool import Executor, Lost, OnResult, Result
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 # The measured time is cut into this many windows. Turns of one window share its queues, so it is

@@ -32,7 +32,7 @@ from turngap.load.schedule import SETUP_S, Call, Step
 from turngap.play.turns import cues_of, turn_record
 from turngap.scenario.library import LoadedScenario
 from turngap.store.loads import LoadTurn, Missed
-from turngap.workers import here
+from turngap.workers.pool import here
 
 # The percentile of the caller's lateness that is reported and judged.
 LATE_Q = 0.99

@@ -31,7 +31,7 @@ from turngap.store.documents import (
 from turngap.store.folders import TURNS_FILE, new_folder, utc_now
 from turngap.store.loads import LOAD_FILE, Certificate, LoadRecord, LoadTurn, StepFigures
 from turngap.store.writer import Lines
-from turngap.workers import Executor
+from turngap.workers.pool import Executor
 
 # How often turns are stored and the progress is reported.
 TICK_S = 1.0

@@ -38,7 +38,8 @@ from turngap.play.rounds import calibrated, identified
 from turngap.play.run import kept
 from turngap.store.documents import git_commit
 from turngap.store.loads import Certificate, LoadRecord, LoadTurn, StepFigures
-from turngap.workers import Executor, executor
+from turngap.workers import executor
+from turngap.workers.pool import Executor
 
 SILENT = LoadProgress()
 

@@ -23,7 +23,7 @@ from turngap.load.schedule import Call, Step, shares
 from turngap.play.target import Target
 from turngap.store.loads import LoadTurn
 from turngap.telemetry import Recorder, Telemetry
-from turngap.workers import Executor, Lost, Result
+from turngap.workers.pool import Executor, Lost, Result
 
 # This many took 0.40 of a core, were 0.7 ms late (p99) and heard gaps to 0.27 (p50) and 0.81 ms
 # (p99, n = 316) on two quiet cores; twice as many took 0.62 (`benchmarks/caller_capacity.py`). The

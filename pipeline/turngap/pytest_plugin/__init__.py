@@ -15,121 +15,30 @@ This module and what it imports at the top are loaded into every test run where 
 installed: nothing heavy here. `fixture` and all below it come with the first test that measures.
 """
 
-from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 
-from turngap.core.budget import STARVED_MS
 from turngap.core.errors import InconclusiveError, InputError, LatencyError, TurngapError
 from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import harmless, inert
-from turngap.play.options import Option, options_of
+from turngap.pytest_plugin.options import (
+    CHOICES,
+    DEFAULTS,
+    INCONCLUSIVE,
+    REPLAY,
+    Options,
+    Row,
+    parsed,
+)
 
 if TYPE_CHECKING:
     from turngap.pytest_plugin.fixture import Turngap
 
 __all__ = ["LatencyError", "turngap"]
 
-_CHOICES = ("fail", "skip")
-# What holds where neither a test, nor an option, nor the repository's file says otherwise.
-DEFAULTS: dict[str, Any] = {"agent": "embedded", "calibration": 8, "starved_ms": STARVED_MS}
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Options of the command line, or else in the ini file; None: in neither.
-
-    Attributes:
-        out: where runs are kept; None: in pytest's temporary folder, which it clears by and by.
-        rounds: how often everything is played, whatever the tests say.
-        agent: for tests that name none.
-        start: the command that starts that agent; None: it runs already, or turngap starts it.
-        calibration: known gaps to measure before each run.
-        starved_ms: how late the caller may be before a turn counts as starved.
-        otlp: the URL of the collector that gets a trace of each conversation.
-        skip_inconclusive: skip inconclusive tests instead of failing them.
-    """
-
-    out: Path | None
-    rounds: int | None
-    agent: str | None
-    start: str | None
-    calibration: int | None
-    starved_ms: float | None
-    otlp: str | None
-    skip_inconclusive: bool
-
-    @classmethod
-    def of(cls, config: pytest.Config) -> "Options":
-        """Read and check them.
-
-        Raises:
-            pytest.UsageError: an ini option has a value that it cannot have.
-        """
-        out, here = _either(config, "out"), config.invocation_params.dir
-        configured = config.getoption("turngap_out") is None
-        inconclusive = _either(config, "inconclusive") or "fail"
-        if inconclusive not in _CHOICES:
-            raise pytest.UsageError(
-                f"ini option turngap_inconclusive is {inconclusive!r}: expected fail or skip"
-            )
-        return cls(
-            # What is typed is meant from here; what is configured, from the project's root.
-            out=None if out is None else (config.rootpath if configured else here) / out,
-            rounds=config.getoption("turngap_rounds"),
-            agent=_either(config, "agent"),
-            start=_either(config, "start"),
-            calibration=_number(config, "calibration"),
-            starved_ms=config.getoption("turngap_starved_ms") or _number(config, "starved_ms"),
-            otlp=_collector(config),
-            skip_inconclusive=inconclusive == "skip",
-        )
-
-
-def _either(config: pytest.Config, name: str) -> str | None:
-    return config.getoption(f"turngap_{name}") or config.getini(f"turngap_{name}") or None
-
-
-def _number(config: pytest.Config, name: str) -> Any:
-    """Return the number that an ini option has; None without one."""
-    text = str(config.getini(f"turngap_{name}"))
-    try:
-        return _parsed(_REPLAY[name])(text) if text else None
-    except ArgumentTypeError as e:
-        raise pytest.UsageError(f"ini option turngap_{name} is {e}") from None
-
-
-def _collector(config: pytest.Config) -> str | None:
-    if url := _either(config, "otlp"):
-        from turngap.telemetry import require_http
-
-        try:
-            require_http(url)
-        except InputError as e:
-            raise pytest.UsageError(f"--turngap-otlp, or turngap_otlp: {e}") from None
-    return url
-
-
-def _parsed(option: Option) -> Callable[[str], Any]:
-    """Return what reads an option's number from a text, in its range."""
-
-    def parse(text: str) -> Any:
-        value: Any = None
-        with suppress(ValueError):
-            value = option.kind(text)
-        if option.is_refused(value):
-            raise ArgumentTypeError(f"{text!r}: expected {option.expected()}")
-        return value
-
-    return parse
-
-
-_REPLAY = options_of("replay")
 # Flags of this plugin, with their help where it is not that of the option of `replay`.
 _FLAGS = {
     "out": "Folder for the runs, with recordings and report.html; default: pytest's temporary "
@@ -148,22 +57,6 @@ _INCONCLUSIVE = (
 
 # The attribute of a report that holds its rows; xdist sends it along, since it is plain JSON.
 ROWS = "turngap_rows"
-# How the reason of a test begins that was skipped for being inconclusive.
-INCONCLUSIVE = "inconclusive: "
-
-
-class Row(TypedDict):
-    """One run of one test, in words; the last one of a test has what was warned of in it."""
-
-    test: str
-    hit_rate: str
-    p50: str
-    p95: str
-    cut_ins: str
-    verdict: str
-    runs: str
-    warnings: list[str]
-
 
 _MARKER = (
     "turngap(agent, scenarios, repeat, budget_ms, ...): a latency test; the keywords are defaults "
@@ -177,22 +70,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--turngap-…` and the ini options behind them, with help texts that say the default."""
     group = parser.getgroup("turngap", "latency of voice agents (turngap)")
     for name, text in _FLAGS.items():
-        option = _REPLAY["repeat" if name == "rounds" else name]
+        option = REPLAY["repeat" if name == "rounds" else name]
         flag = f"--turngap-{name.replace('_', '-')}"
         default = f" Default {option.default:g}." if option.kind is float else ""
         group.addoption(
             flag,
             dest=f"turngap_{name}",
             metavar=option.unit,
-            type=_parsed(option) if option.kind in (int, float) else str,
+            type=parsed(option) if option.kind in (int, float) else str,
             help=text or option.help + default,
         )
         if name != "rounds":
             parser.addini(f"turngap_{name}", f"As {flag}.{default}", default="")
     names = ("--turngap-inconclusive", "turngap_inconclusive")
-    group.addoption(names[0], dest=names[1], choices=_CHOICES, help=_INCONCLUSIVE)
+    group.addoption(names[0], dest=names[1], choices=CHOICES, help=_INCONCLUSIVE)
     parser.addini(names[1], f"fail or skip ({names[0]}).", default="")
-    calibration = f"{_REPLAY['calibration'].help} Default {DEFAULTS['calibration']}."
+    calibration = f"{REPLAY['calibration'].help} Default {DEFAULTS['calibration']}."
     parser.addini("turngap_calibration", calibration, default="")
 
 

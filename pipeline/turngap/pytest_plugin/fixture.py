@@ -17,8 +17,8 @@ from turngap.core.clock import NS_PER_S, Clock
 from turngap.core.errors import InconclusiveError, InputError, LatencyError, TurngapError
 from turngap.core.wording import minutes_words, seconds_left
 from turngap.play.defaults import REPLACED, read_defaults
-from turngap.pytest_plugin import DEFAULTS, INCONCLUSIVE, Options, Row
 from turngap.pytest_plugin.measured import Comparison, MeasuredRun, invalid
+from turngap.pytest_plugin.options import DEFAULTS, INCONCLUSIVE, Options, Row
 from turngap.report import words
 from turngap.store.runs import Run
 

@@ -21,7 +21,7 @@ from typing import IO, Any
 from turngap.children import PARENT_HOLDS_STDIN, end_with_parent
 from turngap.core.errors import AgentError, TurngapError
 from turngap.core.secrets import text_without_secrets
-from turngap.workers import Done, Lost, OnResult, Pool, Result, be
+from turngap.workers.pool import Done, Lost, OnResult, Pool, Result, be
 
 LENGTH = struct.Struct(">Q")
 

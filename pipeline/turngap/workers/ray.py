@@ -17,8 +17,8 @@ from types import FunctionType
 from typing import Any, Self, cast
 
 from turngap.core.errors import AgentError, InputError
-from turngap.workers import Done, Lost, Pool, Result
 from turngap.workers.local import LocalWorker, why
+from turngap.workers.pool import Done, Lost, Pool, Result
 
 # A process that imports Ray takes two seconds where nothing else runs, and twenty where much does.
 CONNECT_TIMEOUT_S = 120.0

@@ -247,3 +247,16 @@ def test_a_voice_begins_over_one_in_the_background(db: int) -> None:
     assert agent.spread is not None
     assert agent.spread < UNPLACED_MS * 16
     assert agent.sample == pytest.approx(1500 * 16, abs=agent.spread + 32)
+
+
+@pytest.mark.parametrize(("bed", "dbfs"), [("pink", -45), ("office", -42), ("white", -35)])
+def test_the_detector_is_seldom_asked_about_a_bed(bed: str, dbfs: int, monkeypatch) -> None:
+    asked, ask = [0], Silero.probability
+
+    def count(self: Silero, window: Pcm, rate: int) -> float:
+        asked[0] += 1
+        return ask(self, window, rate)
+
+    monkeypatch.setattr(Silero, "probability", count)
+    hear(sound(bed, ms=8000, dbfs=dbfs).make(RATE))
+    assert asked[0] < 60

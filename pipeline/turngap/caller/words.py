@@ -56,7 +56,7 @@ USUAL_DBFS = -20.0
 MOST_GAIN_DB = 25.0
 
 # This many windows of what continues show Silero that it is no speech: a tune is, note by note.
-BED_WINDOWS = 8
+BED_WINDOWS = 3
 
 # A voice is audible down to this far below its loud parts; no voice of a usual level gets another
 # threshold by it.
@@ -504,7 +504,19 @@ class WordFinder:
             self._before = self._upto, level
             return self._sound(candidate.start, self._upto) or [Sound(candidate.start, level)]
         self._leave()
-        return [] if self._speech else self._sound(candidate.start, self._upto)
+        if self._speech is not None:
+            return []
+        found = self._sound(candidate.start, self._upto)
+        likely = max(candidate.chances, default=0.0) > LIKELY
+        return found if likely or self._cutting else [*found, *self._learn_bed()]
+
+    def _learn_bed(self) -> list[Found]:
+        """Raise the level of a bed that swells."""
+        first = max(self._ended, self._past_at)
+        if self.bed_dbfs is None or self._upto - first < self._samples(BED_MS):
+            return []
+        level = loud_part(self._slice(first, self._upto), self._hop, 0.75)
+        return self._set_bed(level) if level > self.bed_dbfs + 1 else []
 
     def _sound(self, first: int, last: int) -> list[Found]:
         """Report sound that is audible in a part of the stream, if any is."""
@@ -531,7 +543,7 @@ class WordFinder:
         return [*found, Word(onset, spread, dbfs=loud), *self._hear_again(onset, level)]
 
     def _hear_again(self, since: int, dbfs: float) -> list[Found]:
-        self._level = dbfs
+        self._level = max(dbfs, self._bed + OVER_BED_DB)
         return self._on_sounds(self._listen(since).feed(self._slice(since, self._upto)))
 
     def _settle(self, speech: _Speech) -> list[Found]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from turngap.caller.ear import Ear
+from turngap.caller.onset import place
 from turngap.caller.words import Bed, Found, Sound, Word, WordFinder
 from turngap.core.audio import UNPLACED_MS, Pcm, SpeechEnd, audible_onset
 from turngap.core.events import AgentSound
@@ -212,6 +213,17 @@ def test_a_sound_directly_before_a_word_is_in_its_spread(name: str, take: str | 
     assert word.spread is not None
     assert abs(late) <= word.spread + 2 * 16 or word.spread >= UNPLACED_MS * 16
     assert abs(late) < 60 * 16 or word.spread >= UNPLACED_MS * 16
+
+
+def test_a_consonant_before_a_word_is_in_its_spread_where_the_detector_is_late() -> None:
+    pcm = after(quiet(600), noise(110, -30), quiet(30), VOICE)
+
+    def heard(first: int, end: int) -> Pcm:
+        return pcm[first:end]
+
+    late = 900 * 16
+    onset, spread, _ = place(heard, late, 0, late + 1600, -40.0, rate=RATE, under=-120.0)
+    assert (onset / 16, spread / 16) == (pytest.approx(740, abs=1), pytest.approx(140, abs=5))
 
 
 @pytest.mark.parametrize("at", range(8))

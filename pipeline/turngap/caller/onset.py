@@ -109,7 +109,10 @@ def place(
         spread = _other_sound(flat[placed:], lead, dbfs, hop)
         if lead > samples(LONG_LEAD_MS) and level <= dbfs:
             began = first + placed + spread
-            return began, spread if lead <= samples(BACK_MS) else samples(LONG_LEAD_MS), level
+            if lead > samples(BACK_MS):
+                least = samples(LONG_LEAD_MS)
+                spread = max(spread, least) if spread <= samples(BACK_MS) else least
+            return began, spread, level
     others = [onset(level + db, noise + max(db, 0), back) for db in (-6, 6)]
     if None in others:
         return first + placed, samples(BACK_MS), level

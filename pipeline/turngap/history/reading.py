@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
 
 from turngap.core.clock import instant
 from turngap.core.errors import InputError
 from turngap.core.untrusted import harmless, printable
-from turngap.history.kinds import FILES, Entry, Kind, read_entry
+from turngap.history.kinds import FILES, Entry, Kind, Status, read_entry
 from turngap.store.documents import DEFAULT_ROOT
 from turngap.store.folders import RUN_FILE
 
@@ -144,56 +143,33 @@ def _kind(folder: Path) -> Kind | None:
 
 
 def _entry(folder: Path) -> Entry | None:
-    """Return what the folder says of itself; None if it holds nothing of turngap."""
-    try:
-        kind = _kind(folder)
-    except OSError as e:
-        return _without(folder, "unreadable", _undone_kind(folder), e.strerror or str(e))
-    if kind is None:
-        return _undone(folder)
-    try:
-        return read_entry(folder, kind)
-    except InputError as e:
-        return _without(folder, "unreadable", kind, str(e))
+    """Return what the folder says of itself; None if it holds nothing of turngap.
 
-
-def _undone(folder: Path) -> Entry | None:
-    """Return a folder of ours that was not finished: its own record comes last, or never came."""
-    if _OURS.fullmatch(folder.name) is None:
-        return None
-    try:
-        within = list(folder.iterdir())
-        runs = [path for path in within if (path / RUN_FILE).is_file()]
-    except OSError as e:
-        return _without(folder, "unreadable", _undone_kind(folder), e.strerror or str(e))
-    if not runs and within:
-        return None
-    why = "unfinished: it was ended, or is being played, and is not judged"
-    if not runs:
-        why = "unfinished: nothing was stored"
-    return _without(folder, "unfinished", _undone_kind(folder), why)
-
-
-def _undone_kind(folder: Path) -> Kind:
-    """Return the kind that a folder without a record was to have, by its name."""
+    One of ours that was not finished is an entry, too: its own record comes last, or never came.
+    """
     ours = _OURS.fullmatch(folder.name)
     name = folder.name if ours is None else ours["name"]
-    for pattern, kind in _UNDONE:
-        if pattern.fullmatch(name):
-            return kind
-    return "replay"
-
-
-def _without(
-    folder: Path, status: Literal["unfinished", "unreadable"], kind: Kind, why: str
-) -> Entry:
-    """Build an entry that has a reason in the place of its figures."""
+    kinds: list[Kind] = [kind for pattern, kind in _UNDONE if pattern.fullmatch(name)]
+    kind = kinds[0] if kinds else "replay"
+    status: Status = "unreadable"
+    try:
+        if (recorded := _kind(folder)) is not None:
+            kind = recorded
+            return read_entry(folder, kind)
+        within = list(folder.iterdir()) if ours else []
+        has_runs = any((path / RUN_FILE).is_file() for path in within)
+        if ours is None or (within and not has_runs):
+            return None
+        status, why = "unfinished", "unfinished: nothing was stored"
+        if has_runs:
+            why = "unfinished: it was ended, or is being played, and is not judged"
+    except InputError as e:
+        why = str(e)
+    except OSError as e:
+        why = e.strerror or str(e)
+    started_utc = _by_name(folder)
     return Entry(
-        path=str(folder),
-        kind=kind,
-        status=status,
-        started_utc=_by_name(folder),
-        why=(harmless(why),),
+        path=str(folder), kind=kind, status=status, started_utc=started_utc, why=(harmless(why),)
     )
 
 

@@ -68,7 +68,7 @@ LEVEL_MS = 300.0
 
 # In speech, the detector is asked again after a pause of this length, and where there is none. Of
 # sound that goes on, it has to be almost sure within 450 ms, or take most windows for speech: it
-# does of speech (94 % in its middle, 99 % after pauses, n = 2200), and of 3 % of notes.
+# does of speech (94 % in its middle, 99 % after pauses, n = 2400), and of 3 % of notes.
 PAUSE_MS = 150.0
 ASK_AGAIN_MS = 1000.0
 ANSWER_MS = 450.0

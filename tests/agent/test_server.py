@@ -113,16 +113,6 @@ async def test_a_full_agent_says_so_and_takes_the_next_when_there_is_room() -> N
         assert await is_served(agent.url)
 
 
-async def test_a_client_that_vanishes_frees_its_session() -> None:
-    async with served(fake_assembly(), max_sessions=1) as agent:
-        client = await connect(agent.url)
-        await client.send(SPOKEN)
-        await agent.sessions_become(1)
-        client.transport.abort()
-        await agent.sessions_become(0)
-        assert await is_served(agent.url)
-
-
 async def test_an_engine_that_cannot_be_made_frees_its_session() -> None:
     async with served(fake_assembly(broken=True), max_sessions=1) as agent:
         for _ in range(2):
@@ -183,16 +173,16 @@ GARBAGE = {
 }
 
 
-@pytest.mark.parametrize("name", GARBAGE)
-async def test_garbage_from_a_client_brings_down_nobody_else(name: str) -> None:
+async def test_garbage_from_a_client_brings_down_nobody_else() -> None:
     async with (
         served(fake_assembly()) as agent,
         open_line(agent.url, PipecatSession(), CLOCK) as other,
     ):
-        async with connect(agent.url) as client:
-            await send_all(client, GARBAGE[name], SPOKEN, GARBAGE[name], SPOKEN)
-        assert (await other.clock_offset()).n == 12
-        await agent.sessions_become(1)
+        for name, garbage in GARBAGE.items():
+            async with connect(agent.url) as client:
+                await send_all(client, garbage, SPOKEN, garbage, SPOKEN)
+            assert (await other.clock_offset()).n == 12, name
+            await agent.sessions_become(1)
         assert await is_served(agent.url)
 
 

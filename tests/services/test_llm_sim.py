@@ -108,15 +108,6 @@ def test_tokens_carry_the_space_before_them() -> None:
     assert tokens("Coming up, sir.") == ["Coming", " up", ",", " sir", "."]
 
 
-def test_schedule_without_jitter_is_exact() -> None:
-    due = due_ns(1000, key="k", ttft_ms=150, tokens_per_s=50, jitter=0)
-    assert [next(due) for _ in range(3)] == [
-        1000 + 150 * NS_PER_MS,
-        1000 + 170 * NS_PER_MS,
-        1000 + 190 * NS_PER_MS,
-    ]
-
-
 def test_jitter_has_the_medians_that_were_asked_for() -> None:
     firsts, gaps = [], []
     for i in range(400):

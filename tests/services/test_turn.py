@@ -50,10 +50,6 @@ def test_vad_ends_the_turn_after_the_hold_and_starts_it_on_speech_alone() -> Non
     assert names(list(taking.strategies.start or [])) == ["VADUserTurnStartStrategy"]
 
 
-def test_by_default_the_turn_is_not_held_at_all() -> None:
-    assert create_vad(VadSettings(), InstantClock()).hold_ms == 0
-
-
 def test_smart_turn_is_pipecats_default() -> None:
     from pipecat.audio.vad.vad_analyzer import VADParams
     from pipecat.turns.user_turn_strategies import UserTurnStrategies

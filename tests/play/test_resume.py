@@ -331,6 +331,6 @@ def test_two_scenarios_of_one_name_are_not_played_in_one_run(library: Path, tmp_
     other = tmp_path / "other"
     shutil.copytree(library, other)
     files = [str(folder / "quick-questions.yaml") for folder in (library, other)]
-    with pytest.raises(InputError, match="have one name") as error:
+    with pytest.raises(InputError, match="have the same name") as error:
         ReplayPlan.of(AgentChoice(URL), files, None, library, {})
     assert error.value.kind == "scenario.twice"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from turngap.play.command import argv_of
 from turngap.play.defaults import read_defaults
+from turngap.play.process import argv_of
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from reserved_ports import reserved_port
 
 from turngap.children import QUIET_LOGURU
 from turngap.core.errors import AgentError, InputError
-from turngap.play import command as commands
-from turngap.play.command import addresses_of, argv_of, served_by, started
+from turngap.play import process as commands
+from turngap.play.process import addresses_of, argv_of, served_by, started
 
 # Nothing here depends on how long this takes; it only ends a test that hangs.
 PATIENCE_S = 60
@@ -96,7 +96,7 @@ async def test_a_command_serves_and_is_ended_with_its_children(
 def test_it_is_ended_when_turngap_is_killed(tmp_path: Path, port: int):
     parent = f"""
         import asyncio, pathlib
-        from turngap.play.command import started
+        from turngap.play.process import started
         async def main():
             command = {python(SERVES, port=port, stubborn=False)!r}
             async with started(command, {url_of(port)!r}, pathlib.Path("agent.log")):

@@ -14,10 +14,10 @@ from turngap.caller.line import Line
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 from turngap.core.results import Turn
-from turngap.play.greetings import Greetings
 from turngap.play.plan import PlayPlan
 from turngap.play.run import RunInProgress
 from turngap.play.target import AgentChoice, Target
+from turngap.play.turns import Greetings
 from turngap.scenario.library import LoadedScenario, load_scenario
 from turngap.scenario.model import shipped_library
 from turngap.store.runs import Run, read_run

@@ -16,9 +16,9 @@ from turngap.core.errors import InputError, known_names
 from turngap.core.paired import Limits
 from turngap.core.secrets import header_without_secret
 from turngap.core.stages import MARKS
-from turngap.play.command import address_of, addresses_of
 from turngap.play.options import Asked, flags_again, quoted, typed
 from turngap.play.plan import PlayPlan, played_as
+from turngap.play.process import address_of, addresses_of
 from turngap.play.target import AgentChoice, Target, resolve
 from turngap.scenario.library import chosen
 from turngap.scenario.model import SUFFIXES

@@ -153,7 +153,7 @@ def least_n_at(
         for here in range(least, min(last, above) + 1):
             with_these = before[: above + 1 - here] + (here - size * above / n) ** 2
             most[here:] = np.maximum(most[here:], with_these)
-    deviations = (np.arange(n) < above) - above / n
+    deviations = (np.arange(n) < above).astype(np.float64) - above / n
     return n / _design_effect(float(most[above]), deviations, clusters, CALLS_DOUBT)
 
 

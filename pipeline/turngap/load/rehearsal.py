@@ -14,9 +14,8 @@ from turngap.core.errors import AgentError
 from turngap.load.calls import NOT_COMPARED
 from turngap.load.plan import REHEARSED_S, LoadPlan, Waits, awaits_reply, rehearsed
 from turngap.load.schedule import SETUP_S
-from turngap.play.greetings import Greetings
 from turngap.play.plan import expected_turns_ms
-from turngap.play.turns import cues_of
+from turngap.play.turns import Greetings, cues_of
 from turngap.scenario.library import LoadedScenario
 
 

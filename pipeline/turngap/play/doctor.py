@@ -33,8 +33,8 @@ from turngap.core.errors import InputError, TurngapError, known_names
 from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import is_loopback
 from turngap.core.wording import bytes_words
-from turngap.play.command import address_of, argv_of, shown_address
 from turngap.play.defaults import Defaults, read_defaults
+from turngap.play.process import address_of, argv_of, shown_address
 from turngap.scenario.library import load_scenarios
 from turngap.scenario.model import library_dir, library_paths
 from turngap.store.documents import this_machine

@@ -31,12 +31,10 @@ from turngap.core.run_record import (
 )
 from turngap.core.stats import n_needed
 from turngap.core.summary import Summary, calls_of, summarise
-from turngap.play.doubts import doubts_of
-from turngap.play.greetings import Greetings
-from turngap.play.pieces import next_piece, noted, with_last_piece
 from turngap.play.plan import PlayPlan
+from turngap.play.resume import next_piece, noted, with_last_piece
 from turngap.play.target import Target
-from turngap.play.turns import cues_of, turn_record, unplayed
+from turngap.play.turns import Greetings, cues_of, doubts_of, turn_record, unplayed
 from turngap.scenario.library import LoadedScenario, content_hashes
 from turngap.store.documents import git_commit, this_machine
 from turngap.store.folders import INTERRUPTED, utc_now

@@ -28,9 +28,8 @@ from turngap.caller.starting import place_of
 from turngap.core.errors import AgentError, InputError, TurngapError, url_meant
 from turngap.core.run_record import HeldOutRecord
 from turngap.core.secrets import remember_arguments, text_without_secrets
-from turngap.play.command import argv_of, require_free, started
 from turngap.play.options import Flag
-from turngap.play.process import running
+from turngap.play.process import argv_of, require_free, running, started
 from turngap.scenario.model import Scenario, UserTurn
 from turngap.store.documents import git_commit, is_dir
 from turngap.store.runs import steady_name

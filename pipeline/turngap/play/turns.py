@@ -1,17 +1,20 @@
-"""Turns on their way: from a scenario's to what the caller plays, and to what is stored."""
+"""Turns on their way: from a scenario's to what the caller plays, to what is stored and doubted."""
 
 import traceback
+from collections.abc import Sequence
 from dataclasses import replace
-from statistics import median
+from itertools import pairwise
+from statistics import median, median_low
 
 from turngap.caller.conversation import PlayedTurn
 from turngap.caller.line import failed_on
 from turngap.caller.stream import RATE
 from turngap.core.budget import STARVED_MS, TurnEnd
 from turngap.core.clock import NS_PER_MS, ns_to_ms
+from turngap.core.credits import HOLD_PHRASE_MS
 from turngap.core.cue import BackchannelCue, Cue, SpeechBounds, Utterance
 from turngap.core.events import TurnEnded, UserSpeech, plain_event, unfinished
-from turngap.core.results import Turn
+from turngap.core.results import AMBIGUOUS, Turn, TurnKey
 from turngap.core.stored import (
     AnswerRecord,
     AudioRecord,
@@ -178,3 +181,114 @@ def pacing_record(
         loop_lag_ms_max=lag_ms,
         starved=max([*late_ms, lag_ms or 0.0]) > starved_ms,
     )
+
+
+# A greeting through LLM and TTS was seen to take one to two seconds, four to five where the agent
+# is cold, and six in its first call.
+GREETING_MS, FIRST_GREETING_MS = 5000.0, 8000.0
+# After this many calls in a row without a greeting, none is waited for.
+SILENT_CALLS = 2
+# An agent that first speaks at the same time of each call greets, too, wherever the person ends.
+APART_NS = 1_500_000_000
+
+
+class Greetings:
+    """Decides for each call of an agent how long to wait for a greeting.
+
+    Attributes:
+        greets: the agent has greeted.
+    """
+
+    def __init__(self, asked_ms: float | None) -> None:
+        self._asked_ms = asked_ms
+        self.greets = False
+        self._firsts: list[tuple[int, int]] = []  # of each silent call: its onset, the user's end
+        self._silent: list[bool] = []  # calls in a row without one: whether the agent then cut in
+
+    @property
+    def wait_ms(self) -> float:
+        """Return how long to wait in the next call: as asked for, or as the calls before showed."""
+        if self._asked_ms is not None:
+            return self._asked_ms
+        if self.greets:
+            return GREETING_MS
+        return 0.0 if self.decided else GREETING_MS if self._silent else FIRST_GREETING_MS
+
+    @property
+    def open(self) -> bool:
+        """Return whether turngap itself has to find out how long to wait."""
+        return self._asked_ms is None
+
+    @property
+    def decided(self) -> bool:
+        """Return whether nothing more is to be learnt from a call."""
+        return self._asked_ms is not None or self.greets or len(self._silent) >= SILENT_CALLS
+
+    @property
+    def steady(self) -> bool:
+        """Return whether the agent first speaks at the same time of each call, as a greeting is."""
+        if not self._firsts:
+            return False
+        onsets, ends = (max(each) - min(each) for each in zip(*self._firsts, strict=True))
+        return ends > max(APART_NS, 2 * onsets)
+
+    def take(self, *, greeted: bool, cut_in: bool, first_ns: tuple[int, int] | None = None) -> None:
+        """Learn from a call. An agent that suddenly cuts into its first turn may have greeted.
+
+        `first_ns`: how long after the opening the agent first spoke, and the person had ended.
+        """
+        self.greets |= greeted
+        if first_ns is not None and not greeted:
+            self._firsts.append(first_ns)
+        sudden = cut_in and self.decided and not all(self._silent)
+        self._silent = [] if sudden else self._silent[1 - SILENT_CALLS :]
+        self._silent.append(cut_in)
+
+
+STILL_THERE = (
+    "it came much later than other replies, and may be no answer but a question whether the person "
+    "is still there"
+)
+HOLD_OVER = (
+    "a short reply and then a long one: the first may be a hold phrase, and its answer have come "
+    "over the second"
+)
+# A question whether the person is still there comes so late, and so many times as late as a reply.
+ASKS_MS, ASKS_TIMES = 3000.0, 4.0
+# Replies are short and long beside the median.
+SHORT, LONG = 0.67, 1.5
+
+
+def doubts_of(turns: Sequence[Turn]) -> dict[TurnKey, str]:
+    """Return the notes of the turns that are in doubt."""
+    gaps = [turn.gap_ms for turn in turns if turn.gap_ms is not None]
+    if not gaps:
+        return {}
+    late_ms = max(ASKS_MS, ASKS_TIMES * median_low(gaps))
+    telling = any(_is_told(turn) for turn in turns)
+    lengths = {turn.key: _length_ms(turn) for turn in turns if turn.gap_ms is not None}
+    found: dict[TurnKey, str] = {}
+    if not telling:
+        usual_ms = median(lengths.values())
+        for one, then in pairwise(turn for turn in turns if turn.key in lengths):
+            follows = one.call == then.call and then.turn == one.turn + 1
+            short = lengths[one.key] < min(HOLD_PHRASE_MS, SHORT * usual_ms)
+            if follows and short and lengths[then.key] > LONG * usual_ms:
+                found |= dict.fromkeys((one.key, then.key), HOLD_OVER)
+    for turn in turns:
+        heard_ms = turn.first_answer_ms if turn.gap_ms is None else turn.gap_ms
+        asks = not _is_told(turn) if telling else _length_ms(turn) < HOLD_PHRASE_MS
+        if heard_ms is not None and heard_ms > late_ms and asks:
+            found[turn.key] = AMBIGUOUS + STILL_THERE
+    return found
+
+
+def _is_told(turn: Turn) -> bool:
+    """Return whether the agent said that it had heard the turn."""
+    return bool(turn.endpoints_ms or turn.transcript)
+
+
+def _length_ms(turn: Turn) -> float:
+    """Return how long the agent spoke, from its first word in the turn to the last."""
+    begun, ended = turn.instants("AgentSpeech", "onset_ns"), turn.instants("AgentSilence")
+    return ns_to_ms(max(ended) - min(begun)) if begun and ended else 0.0

@@ -20,7 +20,7 @@ from turngap.caller.runner import NO_TRANSPORT
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
 from turngap.core.secrets import text_without_secrets
-from turngap.play.command import served_by, started
+from turngap.play.process import served_by, started
 from turngap.store.files import read_text
 
 # pipecat's development runner, pipecat's WebSocket server, and what people give uvicorn.

@@ -1,14 +1,20 @@
 """Counts in a stored turn."""
 
+from typing import get_args
+
 from turngap.core.clock import ms_to_ns
 from turngap.core.cue import Utterance
 from turngap.core.events import (
     AgentMarks,
     AgentSpeech,
+    Event,
+    EventKind,
+    PlayoutFlushed,
     ToolCall,
     TrackedTurn,
     TurnEnded,
     UserSpeech,
+    plain_event,
 )
 from turngap.core.results import Turn
 from turngap.core.stored import AudioRecord, PacingRecord
@@ -94,3 +100,9 @@ def test_a_turn_knows_how_long_the_person_spoke_and_when_the_agent_took_it_to_be
     turn = stored(played(early, heard))
     assert (turn.speech_ms, turn.endpoints_ms) == (1000.0, (600.0, 1200.0))
     assert stored(played()).endpoints_ms is None
+
+
+def test_each_event_is_stored_by_a_kind_of_its_own() -> None:
+    kinds = [event.kind for event in get_args(Event)]
+    assert sorted(kinds) == sorted(get_args(EventKind))
+    assert plain_event(PlayoutFlushed(5)) == {"event": "PlayoutFlushed", "at_ns": 5}

@@ -250,7 +250,7 @@ class Recorder:
     ) -> None:
         self._telemetry, self._exporter, self._clock = telemetry, exporter, clock
         self._attributes = attributes
-        self._turns: list[_PlayedTurn] = []
+        self._turns: list[_EndedTurn] = []
         self.headers: tuple[str, ...] = ()
         # The caller's clock has no date: both are read once, when no one speaks.
         self._date_ns = wall_ns() - clock.now_ns()
@@ -279,7 +279,7 @@ class Recorder:
         it is in the trace alone.
         """
         if self._exporter is not None:
-            self._turns.append(_PlayedTurn(turn, ended_ns, waited_ms, counts))
+            self._turns.append(_EndedTurn(turn, ended_ns, waited_ms, counts))
 
     def failed(self, why: str, kind: str) -> None:
         """Note why the call ended before all turns were played, and the kind of error."""
@@ -321,7 +321,7 @@ class Recorder:
             self.raised(error)
         self.end()
 
-    def _turn_span(self, exporter: "Exporter", each: "_PlayedTurn") -> "Span":
+    def _turn_span(self, exporter: "Exporter", each: "_EndedTurn") -> "Span":
         turn = each.turn
         attributes = turn_attributes(turn) | {
             "gen_ai.conversation.id": self._attributes["gen_ai.conversation.id"],
@@ -343,7 +343,7 @@ class Recorder:
 
 
 @dataclass(frozen=True, slots=True)
-class _PlayedTurn:
+class _EndedTurn:
     """A turn with its instants on the caller's clock."""
 
     turn: Turn

@@ -24,6 +24,7 @@ from turngap.agent.access import Access
 from turngap.backends import Weights
 from turngap.caller.endpoint import Endpoint
 from turngap.cli import agents, serving
+from turngap.cli.options import PORT
 from turngap.cli.serving import Announce, Wanted, Where
 from turngap.load import play as loading
 from turngap.load.play import Loaded
@@ -151,7 +152,8 @@ def host(wanted: Wanted, _: object, library: Path | None, announce: Announce) ->
     """Say where an agent is served, once it is known that it can be."""
     Access.for_host(wanted.address[0], wanted.token, wanted.origins)
     able: Any = resolve(wanted.choice, library_dir(library))
-    announce(Where(*wanted.address, wanted.token), able)
+    name, port = wanted.address
+    announce(Where(name, port or PORT, wanted.token), able)
 
 
 def bring(wanted: Sequence[Weights], *_: Any) -> list[Path]:

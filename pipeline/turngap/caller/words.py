@@ -310,6 +310,9 @@ class WordFinder:
     def _bed(self) -> float:
         return -inf if self.bed_dbfs is None else self.bed_dbfs
 
+    def _latest_dbfs(self) -> float:
+        return rms_dbfs(self._slice(self._upto - self._hop, self._upto))
+
     def _samples(self, ms: float) -> int:
         return round(self.rate * ms / 1000)
 
@@ -359,7 +362,7 @@ class WordFinder:
         found: list[Found] = []
         if speech.dbfs is None and self._upto - speech.onset >= self._samples(LEVEL_MS):
             found += self._settle(speech)
-        if self._is_drowned(speech):
+        if speech.dbfs is not None and self._latest_dbfs() >= speech.dbfs + LOUDER_DB:
             return found + self._end_in_bed(speech)
         if self._candidate is not None:
             return found
@@ -371,7 +374,7 @@ class WordFinder:
         return found
 
     def _watch_bed(self, bed_dbfs: float) -> list[Found]:
-        level = rms_dbfs(self._slice(self._upto - self._hop, self._upto))
+        level = self._latest_dbfs()
         self._fallen = [*self._fallen, level] if level < bed_dbfs - FALLEN_DB else []
         if len(self._fallen) < FALLEN_WINDOWS:
             return []
@@ -449,7 +452,8 @@ class WordFinder:
             return []
         likely = len(list(takewhile(lambda chance: chance > LIKELY, reversed(candidate.chances))))
         before = candidate.chances[-2] if candidate.window > 2 else 0.0
-        if last >= SURE and before >= ALMOST_SURE and self._is_heard(candidate):
+        sure = last >= SURE and before >= ALMOST_SURE
+        if sure and self._level_of(candidate) >= FAINTEST_VOICE_DBFS:
             return self._begin(candidate, self._first_speech(candidate, likely))
         if self._upto - candidate.start < self._samples(UNSURE_MS if likely else BED_MS):
             return []
@@ -468,10 +472,6 @@ class WordFinder:
 
     def _level_of(self, candidate: _Candidate) -> float:
         return loud_part(self._slice(candidate.start, self._upto), self._hop, 0.9)
-
-    def _is_heard(self, candidate: _Candidate) -> bool:
-        """Return whether it would be loud enough for speech that people hear."""
-        return self._level_of(candidate) >= FAINTEST_VOICE_DBFS
 
     def _since_soft(self, candidate: _Candidate, at: int) -> int:
         """Return where speech began that continues with a candidate, be its first words softer."""
@@ -496,11 +496,10 @@ class WordFinder:
         if self._speech is None and sure:
             first = next(n for n, chance in enumerate(candidate.chances, 1) if chance > LIKELY)
             at = self._window(candidate, candidate.window - first)[0]
-            if self._is_heard(candidate):
+            if (level := self._level_of(candidate)) >= FAINTEST_VOICE_DBFS:
                 return self._begin(candidate, at)
             self._leave()
             self._soft = self._since_soft(candidate, at), self._upto
-            level = self._level_of(candidate)
             self._before = self._upto, level
             return self._sound(candidate.start, self._upto) or [Sound(candidate.start, level)]
         self._leave()
@@ -560,29 +559,21 @@ class WordFinder:
             return found
         return [Word(speech.onset, spread, before, speech.dbfs), *found]
 
-    def _end(self, speech: _Speech) -> list[Found]:
-        ended = self._upto if speech.silent_since is None else speech.silent_since
-        return self._end_at(speech, ended)
-
-    def _end_at(self, speech: _Speech, ended: int) -> list[Found]:
+    def _end(self, speech: _Speech, ended: int | None = None) -> list[Found]:
+        """End speech at a stream position, or else where it was last audible."""
+        if ended is None:
+            ended = self._upto if speech.silent_since is None else speech.silent_since
         self._speech, self._ended = None, ended + 1
         self._before = ended, -inf if speech.dbfs is None else speech.dbfs
         self._rest()
         return [SpeechEnd(ended, speech.dbfs)]
-
-    def _is_drowned(self, speech: _Speech) -> bool:
-        """Return whether a voice begins that is far louder than this one was for a while."""
-        if speech.dbfs is None:
-            return False
-        latest = self._slice(self._upto - self._hop, self._upto)
-        return rms_dbfs(latest) >= speech.dbfs + LOUDER_DB
 
     def _end_in_bed(self, speech: _Speech) -> list[Found]:
         """End a voice in the background before a louder one begins, for which it is a bed."""
         self._leave()
         ended = self._upto - 2 * self._hop
         first = max(speech.onset, ended - self._samples(BED_MS))
-        found = self._end_at(speech, first + 1)
+        found = self._end(speech, first + 1)
         found += self._set_bed(loud_part(self._slice(first, ended), self._hop, 0.75))
         return found + self._hear_again(ended, self._level)
 
@@ -597,7 +588,7 @@ class WordFinder:
         ended = first + (int(audible[-1]) if len(audible) else 0)
         if speech.silent_since is not None:
             ended = speech.silent_since
-        return [*self._end_at(speech, ended), *self._set_bed(level)]
+        return [*self._end(speech, ended), *self._set_bed(level)]
 
     def _place(self, at: int, since: int, dbfs: float) -> tuple[int, int, float]:
         heard, (ended, under) = self._slice, self._before

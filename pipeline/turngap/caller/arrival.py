@@ -1,4 +1,4 @@
-"""Arrival of bytes by the kernel's clock, not when this process read them."""
+"""Arrival times of bytes by the kernel's clock, not by when this process read them."""
 
 import asyncio
 import errno
@@ -37,12 +37,12 @@ _OLDEST_NS = 10_000_000_000
 class StampedSocket(socket.socket):
     """A TCP socket that knows how long ago the bytes of its last read arrived.
 
-    300 messages on loopback arrived 0.10/0.13/0.56 ms (p50/p95/max) after they were sent by the
-    kernel's stamp, and 0.29/2.1/5.5 ms by the event loop's; with the loop held up for 4 ms at a
-    time, it was 0.08/0.12 and 0.25/5.3.
+    Over 300 messages on loopback, the kernel's stamp read 0.10/0.13/0.56 ms (p50/p95/max) after
+    the sending, and the event loop's 0.29/2.1/5.5 ms. With the loop held up for 4 ms at a time,
+    p50/p95 were 0.08/0.12 ms and 0.25/5.3 ms.
 
-    The kernel may join what piles up while no one reads, under the last stamp. So an arrival never
-    reads too early, and too late by no more than the hold-up.
+    The kernel may join unread bytes under the last of their stamps. An arrival therefore never
+    reads too early, and it reads too late by no more than the hold-up.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -104,8 +104,8 @@ def age_ns(transport: asyncio.BaseTransport) -> int:
 def arrived_ns(transport: asyncio.BaseTransport, clock: Clock, last_ns: int) -> int:
     """Return when the bytes arrived that a transport has just read, on `clock`.
 
-    The result is never before `last_ns`, the arrival of the bytes before them. That one may have
-    read late because this process was held up, and messages would change their order.
+    The result is never before `last_ns`, the arrival of the bytes before them. `last_ns` may have
+    been read late while this process was held up, and the order of messages must not change.
     """
     ago_ns = age_ns(transport)
     return max(last_ns, clock.now_ns() - ago_ns)
@@ -125,18 +125,18 @@ _OF_THIS_MACHINE = {
 
 
 def is_of_this_machine(error: BaseException | None) -> bool:
-    """Return whether this machine caused a connection to fail: no resources, or no name found."""
+    """Return whether a connection failed because of this machine: no resources, or no name found."""
     return isinstance(error, socket.gaierror) or (
         isinstance(error, OSError) and error.errno in _OF_THIS_MACHINE
     )
 
 
 async def connect_stamped(host: str, port: int, timeout_s: float) -> StampedSocket:
-    """Connect to the address of a host that answers first; each has a head start of the next.
+    """Connect to a host's first address that answers; start each attempt a moment after the last.
 
     Raises:
-        OSError: none answers within `timeout_s`; the reason is the last one's, and one of this
-            machine only where there is no other.
+        OSError: no address answers within `timeout_s`. The reason is the last address's; a reason
+            on this machine is given only if there is no other.
     """
     loop = asyncio.get_running_loop()
 

@@ -1,8 +1,8 @@
-"""Notices from the bytes of an agent's audio that they are coded in another way than was agreed.
+"""Detect audio bytes from an agent that are coded in another way than was agreed.
 
-Sound can be predicted from the samples before it, and bytes read in another way cannot. Over three
-windows of 1,000 bytes of 40 recordings of speech at 8, 16 and 24 kHz, another reading was better by
-1.2 dB at most where the agreed one was right, and by 5.8 dB at least, somewhere, where it was not.
+Sound can be predicted from the samples before it; bytes read with the wrong coding cannot. Over
+three windows of 1,000 bytes of 40 recordings of speech at 8, 16 and 24 kHz, another coding was
+better by 1.2 dB at most if the agreed one was right, and by 5.8 dB at least, somewhere, if wrong.
 """
 
 from collections import deque
@@ -52,7 +52,7 @@ def container(data: bytes) -> str:
 
 
 class Coding:
-    """Looks at one line's audio for as long as it lasts."""
+    """Check of how one line's audio is coded, for as long as the line lasts."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
@@ -61,9 +61,9 @@ class Coding:
         self._found = ""
 
     def differs(self, data: bytes, law: Law | None) -> str:
-        """Return what the audio is in place of `law`, or of PCM16, where a window ends in `data`.
+        """Return the coding found instead of `law` (None: PCM16), where a window ends in `data`.
 
-        Empty while it seems right, or too little has come to decide.
+        Return an empty text while the coding seems right or too little audio has arrived.
         """
         self._bytes += data
         found = ""
@@ -100,7 +100,7 @@ class Coding:
 
 
 def _readings(data: bytes) -> dict[str, Pcm]:
-    """Return the samples by each way to read the bytes."""
+    """Return the bytes decoded in each known way, by its name."""
     return {
         **{law.name: law.decode(data) for law in (MU_LAW, A_LAW)},
         "PCM16": np.frombuffer(data, "<i2"),
@@ -109,7 +109,7 @@ def _readings(data: bytes) -> dict[str, Pcm]:
 
 
 def _gain_db(pcm: Pcm) -> float:
-    """Return how much smaller than the samples what a linear prediction leaves of them is."""
+    """Return by how many dB a linear prediction's error is smaller than the samples."""
     x: NDArray[np.float64] = pcm.astype(np.float64)
     x -= x.mean()
     energy = x @ x
@@ -123,19 +123,19 @@ def _gain_db(pcm: Pcm) -> float:
 
 
 def _bits(data: bytes) -> float:
-    """Return the entropy of a byte."""
+    """Return the entropy of a byte, in bits."""
     share = np.bincount(np.frombuffer(data, np.uint8), minlength=256) / len(data)
     return float(-(share[share > 0] @ np.log2(share[share > 0])))
 
 
 def _longest_run(data: bytes) -> int:
-    """Return how many bytes in a row are alike."""
+    """Return the length of the longest run of equal bytes."""
     changes = np.flatnonzero(np.diff(np.frombuffer(data, np.uint8)))
     return int(np.diff(changes, prepend=-1, append=len(data) - 1).max())
 
 
 def _is_mp3(data: bytes) -> bool:
-    """Return whether frames of MP3 follow each other from the first byte on."""
+    """Return whether the bytes are MP3 frames that follow each other from the first byte on."""
     at = 0
     for _ in range(_FRAMES):
         length = _mp3_frame(data[at : at + 4])
@@ -146,7 +146,7 @@ def _is_mp3(data: bytes) -> bool:
 
 
 def _mp3_frame(head: bytes) -> int:
-    """Return the length of the frame of MP3 that a header begins; 0 if there is none."""
+    """Return the length of the MP3 frame that this header begins; 0 if it is no such header."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE6 != 0xE2:
         return 0
     version, rate = head[1] >> 3 & 3, head[2] >> 2 & 3

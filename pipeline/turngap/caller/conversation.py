@@ -56,17 +56,17 @@ class Patience:
 
     Attributes:
         no_reply_ms: time after the user's end until the turn counts as unanswered. A turn
-            classifier's wrong "incomplete" is known to cost 3 s, and this lies well beyond it.
-        late_ms: how much longer to listen then, at most as long again, so that a late answer is not
-            heard as the next one.
+            classifier's wrong "incomplete" typically costs 3 s; this is well above.
+        late_ms: time to keep listening after that, at most another `no_reply_ms`, so that a late
+            answer is not heard as the next one.
         quiet_ms: silence that ends a reply if the agent does not say that it is done.
-        quiet_after_done_ms: silence that ends a reply that the agent has called done.
-        hold_ms: silence that ends a reply so short that it may be a hold phrase ("one moment"),
-            unless the agent has called it whole; but no longer than `no_reply_ms`.
-        longest_reply_ms: the caller stops waiting for a reply that continues for longer.
-        settle_ms: how long to wait for the agent's marks after the reply.
-        backchannel_ms: a reply that falls silent this soon after a backchannel was stopped by it.
-        greeting_ms: how long an agent has to begin a greeting, which is then heard out.
+        quiet_after_done_ms: silence that ends a reply after the agent has called it done.
+        hold_ms: silence that ends a reply short enough to be a hold phrase ("one moment"), at most
+            `no_reply_ms`; not used if the agent has called the reply whole.
+        longest_reply_ms: the caller stops waiting for a reply that is longer than this.
+        settle_ms: time to wait for the agent's marks after the reply.
+        backchannel_ms: a reply that falls silent within this time was stopped by the backchannel.
+        greeting_ms: time for the agent to begin a greeting; the caller then hears it out.
         speech_gap_ms: the longest pause that does not end the agent's speech.
     """
 
@@ -93,16 +93,15 @@ class BackchannelHeard:
 
 @dataclass(frozen=True, slots=True)
 class PlayedTurn:
-    """A finished turn with what only the caller knows about it.
+    """A finished turn with the facts that only the caller knows.
 
     Attributes:
         window: first and last instant of the turn's recording, ns.
         late_ns: lateness of each packet between the user's start and the agent's onset.
         lag_ns: the longest hold-up of the caller's event loop in that time; None if not known.
-        notes: what was odd about what the agent sent, and how often.
-        greeting_ns: of a call's first turn: how long after the line was open the agent greeted.
-        holes: where nothing was to be heard for long within the reply: from when and for how long,
-            in ns from its onset.
+        notes: oddities of the messages that the agent sent, each with its count.
+        greeting_ns: time from the open line to the agent's greeting; in a call's first turn only.
+        holes: long silences within the reply: start, counted from its onset, and length, in ns.
     """
 
     turn: TrackedTurn
@@ -118,7 +117,7 @@ class PlayedTurn:
 
 @dataclass(slots=True)
 class _Running:
-    """A turn that is not finished; with `cut_short`, the next one begins without waiting for it."""
+    """A turn that is not finished; if `cut_short`, the next turn does not wait for its end."""
 
     number: int
     cue: Cue
@@ -134,13 +133,13 @@ class _Running:
 
 
 class Conversation:
-    """Plays cues over a line and yields each turn when it is finished.
+    """Player of cues over a line, which yields each turn when it is finished.
 
     Everything stays in memory while turns run: the caller writes nothing and prints nothing.
     `watch` is the clock that measures the lateness of the event loop, the real one by default.
-    `phase_ms` shifts every recording on the stream's grid. At `begins_ns` the first recording is to
-    begin, whatever its `when` says; where the line is open too late for that, it begins as soon as
-    it can.
+    `phase_ms` shifts every recording on the stream's grid. `begins_ns` is when the first recording
+    begins, whatever its `when` says. If the line opens too late for that, the recording begins as
+    soon as possible.
     """
 
     def __init__(
@@ -199,13 +198,13 @@ class Conversation:
 
     @property
     def first_onset_ns(self) -> int | None:
-        """Return how long after the line was open the agent first spoke; None if it has not."""
+        """Return the time from the open line to the agent's first speech; None if there was none."""
         onset_ns = self._tracker.first_onset_ns
         return None if onset_ns is None else onset_ns - self.stream.t0_ns
 
     @property
     def waited_ns(self) -> int:
-        """Return how long after `begins_ns` the first recording could begin at the earliest."""
+        """Return how long after `begins_ns` the first recording could begin."""
         return self._waited_ns
 
     @property
@@ -269,7 +268,7 @@ class Conversation:
             self._listener.crash(error)
 
     def _stream_begins_ns(self) -> int:
-        """Return when the stream begins: so that its grid has a place at `begins_ns`, if it can."""
+        """Return when the stream begins: if possible, when its grid meets `begins_ns`."""
         # The first packet's deadline lies one packet ahead; a little slack lets the tasks start.
         soonest_ns = self._clock.now_ns() + ms_to_ns(PACKET_MS)
         if self._begins_ns is None:
@@ -325,7 +324,7 @@ class Conversation:
         return running
 
     async def _wait_for_reply(self, running: _Running, follows: When | None) -> None:
-        """Wait until the reply begins and the user has ended, or it is too late for a reply."""
+        """Wait until the user has ended and the reply has begun, or until it is too late for one."""
         deadline_ns = self._due_ns(running)
         if follows is not None and follows.at_ms is not None:
             next_ns = self._lay_at_ns(running.end_ns + ms_to_ns(follows.at_ms), running.number)
@@ -338,7 +337,7 @@ class Conversation:
                 return
 
     async def _wait_for_next(self, running: _Running, next_ns: int) -> None:
-        """Wait until the next turn has to be put into the stream, whatever the agent does."""
+        """Wait until the next turn must be put into the stream, whatever the agent does."""
         await self._listener.changed_until(next_ns)
         if self.failure is None:
             running.cut_short = True
@@ -357,7 +356,7 @@ class Conversation:
             running.reason = "interrupted" if running.cut_short else "reply_done"
 
     async def _hear_out(self, running: _Running) -> None:
-        """Hear the reply out; where none came in time, the late answer, if it comes now."""
+        """Hear the reply out; if no reply came in time, wait for a late answer."""
         for index, cue in enumerate(running.cue.backchannels):
             await self._lay_backchannel(running, index, cue)
         # What was taken for the reply may turn out to be none, and then the wait continues.
@@ -387,7 +386,7 @@ class Conversation:
             await self._listener.changed_before(quiet_at_ns)
 
     def _quiet_at(self, running: _Running | None) -> int:
-        """Return when a reply, or a greeting, is over if nothing follows."""
+        """Return when a reply or a greeting counts as over if nothing follows."""
         listener, patience = self._listener, self._patience
         if self._tracker.agent_speaking or listener.ear.speech_ahead:
             return self._clock.now_ns() + ms_to_ns(patience.quiet_ms)
@@ -407,7 +406,7 @@ class Conversation:
         return running.end_ns + ms_to_ns(self._patience.no_reply_ms)
 
     def _is_whole(self, running: _Running | None) -> bool:
-        """Return whether what was heard is more than a hold phrase, by its length or a word."""
+        """Return whether the reply is more than a hold phrase, by its length or the agent's word."""
         if running is None:  # a greeting may begin with no more than "hello", too
             first_ns, over_ns = self._tracker.first_onset_ns or 0, self._listener.silent_since_ns
             long = over_ns - first_ns >= ms_to_ns(SENTENCE_MS)
@@ -436,7 +435,7 @@ class Conversation:
         running.backchannels.append(BackchannelHeard(index, start_ns, stopped))
 
     def _stopped_between(self, start_ns: int, by_ns: int) -> bool:
-        """Return whether the reply was broken off; a reply that the agent calls done just ended."""
+        """Return whether the reply was broken off; a reply that the agent calls done was not."""
         listener = self._listener
         flushes = (e.at_ns for e in listener.events if isinstance(e, PlayoutFlushed))
         if any(start_ns < at_ns <= by_ns for at_ns in flushes):
@@ -445,7 +444,7 @@ class Conversation:
         return silent and not listener.called_done_since(start_ns)
 
     async def _settle(self) -> AsyncIterator[PlayedTurn]:
-        """Close every open turn after waiting a moment for marks that are still on their way."""
+        """Wait a moment for marks that are still on their way, then close every open turn."""
         deadline_ns = self._clock.now_ns() + ms_to_ns(self._patience.settle_ms)
         while self.failure is None and not all(self._has_marks(r) for r in self._open):
             if not await self._listener.changed_before(deadline_ns):
@@ -462,7 +461,7 @@ class Conversation:
         self._open.clear()
 
     def _more(self, running: _Running) -> Literal["due", "may"] | None:
-        """Return whether more of a reply that fell silent is due, or may come."""
+        """Return whether the silent reply has more to come: more is due, or may come."""
         if self._listener.reply_due:
             return "due"
         return None if self._is_whole(running) else "may"
@@ -476,7 +475,7 @@ class Conversation:
         return "hung_up" if self.failure.kind == HUNG_UP else "line_lost"
 
     def _finished(self, running: _Running, ended: TurnEnded) -> TrackedTurn:
-        """Close a turn with whatever the agent made of it; a failure of ours is the turn's."""
+        """Close a turn with all that is known of the reply; note in it a failure of turngap."""
         try:
             (turn,) = self._tracker.feed(ended)
         except Exception as e:
@@ -487,7 +486,7 @@ class Conversation:
         return turn
 
     def _take_events(self, following: _Running | None) -> tuple[Event, ...]:
-        """Take the events up to the announcement of the turn that follows, or all of them."""
+        """Take the events up to the announcement of the next turn, or all of them."""
         events = self._listener.events
         number = following.number if following else None
         cuts = (i for i, e in enumerate(events) if isinstance(e, UserSpeech) and e.turn == number)
@@ -524,14 +523,14 @@ class Conversation:
         )
 
     def _greeting_ns(self, first: TrackedTurn) -> int | None:
-        """Return when the agent spoke after the line was open; None if the person spoke first."""
+        """Return the time from the open line to a greeting; None if the person spoke first."""
         onset_ns = self._tracker.first_onset_ns
         if onset_ns is None or onset_ns >= first.user_start_ns:
             return None
         return max(0, onset_ns - self._sender.stream.t0_ns)
 
     def _holes(self, parts_ns: Sequence[tuple[int, int | None]]) -> tuple[tuple[int, int], ...]:
-        """List where a reply's audio ran out for a moment, or it fell silent for long."""
+        """List the holes of a reply: audio that ran out for a moment, and long silences."""
         if not parts_ns:
             return ()
         onset_ns, ends_ns = parts_ns[0][0], parts_ns[-1][1] or self._clock.now_ns()
@@ -545,7 +544,7 @@ class Conversation:
         return tuple((a - onset_ns, b - a) for a, b in sorted(found))
 
     def _lay(self, cue: Recording, not_before: int) -> int:
-        """Put a recording into the stream, as soon as it can still be sent; return its start."""
+        """Put a recording into the stream as soon as it can still be sent; return its start."""
         stream = self._sender.stream
         soonest = max(not_before, self._sender.next_sample + 2 * stream.packet)
         return stream.place(cue.pcm, soonest, phase=stream.samples(self._phase_ms))
@@ -556,7 +555,7 @@ class Conversation:
         return stream.instant_ns(start + first), stream.instant_ns(start + last)
 
     def _lay_at_ns(self, onset_ns: int, number: int) -> int:
-        """Return when to place turn `number + 1` for its speech to begin at `onset_ns`."""
+        """Return when to place turn `number + 1` if its speech is to begin at `onset_ns`."""
         return onset_ns - ms_to_ns(self._cues[number].speech.start_ms + AHEAD_MS)
 
     def _not_before(self, number: int) -> int:

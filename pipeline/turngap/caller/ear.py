@@ -30,7 +30,7 @@ Speech = AgentSpeech | AgentSilence | AgentSound | AgentBed
 
 
 class AnySound:
-    """Takes every audible sound for speech, as of an agent that answers in beeps."""
+    """A detector that takes every audible sound for speech, for agents that answer in beeps."""
 
     def __init__(self, rate: int, *, gap_ms: float) -> None:
         self.rate = rate
@@ -99,7 +99,7 @@ class _Queued:
 
 @dataclass(slots=True)
 class _Run:
-    """Chunks that play without a hole, timed from their start so that rounding never adds up."""
+    """Chunks that play without a hole, timed from their common start to avoid rounding errors."""
 
     start_ns: int
     rate: int
@@ -173,12 +173,12 @@ class _Detected:
 
 
 class Ear:
-    """A playout buffer without delay of its own, and a speech detector behind it.
+    """A playout buffer without delay of its own, followed by a speech detector.
 
     A chunk plays when it arrives, or when the chunk before it ends if that is later. Samples reach
-    the detector only when their instant has come, so audio that is flushed before it was played is
-    never heard. Every onset is exact to a sample, however late `advance` is called. `words`: other
-    sound than speech does not count.
+    the detector only when they are due, so audio that is flushed before it is played is never
+    heard. Every onset is exact to a sample, however late `advance` is called. With `words`, only
+    speech counts, not other sound.
     """
 
     def __init__(self, speech_gap_ms: float = SPEECH_GAP_MS, *, words: bool = True) -> None:
@@ -200,9 +200,9 @@ class Ear:
 
     @property
     def speech_ahead(self) -> bool:
-        """Return whether speech may follow: in audio not played yet, or in sound not judged yet.
+        """Return whether speech may follow, in audio not yet played or in sound not yet judged.
 
-        An agent may send silence or noise without end, so mere audio ahead means nothing.
+        An agent may send silence or noise without end, so audio alone does not count.
         """
         track = self._track
         dbfs = track.detector.audible_dbfs if track else AUDIBLE_DBFS
@@ -259,7 +259,7 @@ class Ear:
         return events
 
     def lose(self, samples: int) -> None:
-        """Count samples that arrived and will not be played as dropped, once the queue is empty."""
+        """Count samples that arrived but will not be played; drop them once the queue is empty."""
         self._lost += samples
         if not self._queue:
             self._drop(0)
@@ -279,7 +279,7 @@ class Ear:
         return events + self._cut()
 
     def forget_until(self, ns: int) -> None:
-        """Drop from `heard` what ended before `ns`: its recording is stored."""
+        """Drop pieces of `heard` that ended before `ns`, because their recording is stored."""
         self.heard = [h for h in self.heard if h.end_ns > ns]
 
     def _play(self, chunk: _Queued, upto: int) -> list[Speech]:
@@ -299,8 +299,8 @@ class Ear:
     def _silence_until(self, until_ns: int) -> list[Speech]:
         """Feed the detector a stretch without audio, in which speech can end.
 
-        This is needed even if nothing was audible yet, because the last samples before a hole are
-        judged together with it.
+        This is needed even if nothing was audible yet: the last samples before a hole are judged
+        together with the silence.
         """
         if self._track is None or until_ns <= self._fed_to_ns:
             return []

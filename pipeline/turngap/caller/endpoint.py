@@ -46,15 +46,14 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An agent's address, and the way to speak to it.
+    """An agent's address, dialect and headers.
 
     Attributes:
-        url: a `ws://` or `wss://` URL, or `POST http://HOST/start JSON`, whose answer has one for
-            each call. `${NAME}` in it stands for an environment variable, so that a secret is never
-            stored.
-        dialect: as `--dialect` takes it, `NAME[,KEY=VALUE…]`; empty: not known yet.
-        headers: further HTTP headers of the opening, each `Name: value`, with `${NAME}` as in the
-            URL. `Sec-WebSocket-Protocol` names subprotocols, in place of the dialect's own.
+        url: a `ws://` or `wss://` URL, or `POST http://HOST/start JSON`, whose answer has a URL for
+            each call. `${NAME}` stands for an environment variable, so that no secret is stored.
+        dialect: as `--dialect` takes it, `NAME[,KEY=VALUE…]`; empty if it is not known yet.
+        headers: further HTTP headers of the opening request, each `Name: value`, with `${NAME}` as
+            in the URL. `Sec-WebSocket-Protocol` names subprotocols and replaces the dialect's own.
     """
 
     url: str
@@ -62,7 +61,7 @@ class Endpoint:
     headers: tuple[str, ...] = ()
 
     def spec(self) -> DialectSpec:
-        """Return the dialect: as named, or else the one of a public service.
+        """Return the dialect that is named, or else the one of the public service at the URL.
 
         Raises:
             InputError: there is no such dialect, or its settings are wrong.
@@ -82,18 +81,18 @@ class Endpoint:
         )
 
     def check(self) -> None:
-        """Check what can be checked before anything is opened.
+        """Check everything that can be checked before a connection is opened.
 
         Raises:
-            InputError: the URL is no WebSocket's, no such dialect or setting, a malformed header, a
-                variable that is not set.
+            InputError: the URL is not a WebSocket's, the dialect or a setting is unknown, a header is
+                malformed, or a variable is not set.
         """
         self.opening()
         self.spec().create(self.settings())
 
     @property
     def flags(self) -> str:
-        """Return the flags that reach the same agent; a secret in them is `(removed)`."""
+        """Return the flags that reach the same agent; a secret in them becomes `(removed)`."""
         given = [("--agent", text_without_secrets(self.url))]
         given += [("--dialect", text_without_secrets(self.dialect))] if self.dialect else []
         given += [("--header", header_without_secret(each)) for each in self.headers]
@@ -101,7 +100,7 @@ class Endpoint:
 
     @property
     def host_and_port(self) -> tuple[str | None, int | None]:
-        """Return the URL's host and port; None for each that it lacks or that a variable hides."""
+        """Return the URL's host and port; None for each that is missing or hidden in a variable."""
         try:
             parts = urlsplit(place_of(self.url))
             return (None, None) if "$" in parts.netloc else (parts.hostname, parts.port)
@@ -137,14 +136,14 @@ class Endpoint:
         return url, headers, subprotocols or self.spec().subprotocols
 
     def variables(self) -> dict[str, str]:
-        """Return the environment variables that `opening` uses, as far as they are set: secrets."""
+        """Return the environment variables that `opening` uses and that are set; all are secrets."""
         names = set(_VARIABLE.findall("\n".join((self.url, *self.headers))))
         if (key := self._key()) is not None:
             names.add(key.env)
         return {name: value for name in sorted(names) if (value := os.environ.get(name))}
 
     def _remember(self) -> None:
-        """Keep what the user gives away to the agent out of every text, should it be echoed."""
+        """Remember the secrets that go to the agent, to remove them from texts that echo them."""
         host = urlsplit(place_of(self.url)).netloc.rpartition("@")[2]
         for name, value in self.variables().items():
             if f"${{{name}}}" not in host:
@@ -152,13 +151,13 @@ class Endpoint:
         remember_arguments((self.url, self.dialect, *self.headers))
 
     def _key(self) -> Key | None:
-        """Return how the public service that the URL names wants its key; None elsewhere."""
+        """Return how the public service at the URL takes its key; None for any other URL."""
         spec = self.spec()
         at_home = place_of(self.url).startswith("wss://") and dialect_of_host(self.url) is spec
         return spec.key if at_home else None
 
     async def knock(self) -> None:
-        """Check that something listens there; the agent sees no call.
+        """Check that something listens at the address; the agent sees no call.
 
         Raises:
             InputError, AgentError: as `open`.
@@ -169,10 +168,10 @@ class Endpoint:
 
     @asynccontextmanager
     async def open(self, clock: Clock, *, timeout_s: float | None = None) -> AsyncIterator[Line]:
-        """Connect and do the handshake, each within `timeout_s`, or as the settings say.
+        """Connect and do the handshake, each within `timeout_s` or the time in the settings.
 
         Raises:
-            InputError: as `opening`, or the URL is no WebSocket's.
+            InputError: as `opening`, or the URL is not a WebSocket's.
             AgentError: as `turngap.caller.line.open_line`.
         """
         settings = self.settings()
@@ -214,7 +213,7 @@ def _in_json(value: str) -> str:
 
 
 def _filled(text: str, quoted: Callable[[str], str] = str) -> str:
-    """Fill in `${NAME}`, each value `quoted` as where it stands needs it."""
+    """Fill in `${NAME}`; `quoted` escapes each value for its place."""
 
     def value_of(match: re.Match[str]) -> str:
         value = os.environ.get(match[1])
@@ -252,9 +251,9 @@ _TOKENS = {"access_token", "conversation_signature", "token"}
 
 
 def _with_key(url: str, headers: dict[str, str], key: Key) -> str:
-    """Give a public service its key, unless something that lets in was given; return the URL.
+    """Add a public service's key unless the user gave other credentials; return the URL.
 
-    A long-lived key must not go out with a short-lived token.
+    A long-lived key must not go out together with a short-lived token.
     """
     parts = urlsplit(url)
     given = {name for name, _ in parse_qsl(parts.query)} & {key.name, *_TOKENS}

@@ -1,4 +1,4 @@
-"""The listening half of a conversation: it turns what arrives into events to wait for."""
+"""The listening half of a conversation: it turns messages into events to wait for."""
 
 import asyncio
 import traceback
@@ -38,13 +38,13 @@ OTHER_NOTES = "and more of other kinds"
 
 
 class Listener:
-    """Feeds the tracker with what arrives on the line, and wakes those who wait for it.
+    """Listener on a line: it feeds the tracker with what arrives, and wakes those who wait.
 
     Args:
-        offset: the agent's clock minus the caller's; without one its marks cannot be placed.
+        offset: the agent's clock minus the caller's; if unknown, the marks cannot be placed.
         speech_gap_ms: the longest pause that does not end the agent's speech.
-        tells_flushes: as the `TurnTracker` has it.
-        words: as the `Ear` has it.
+        tells_flushes: as in `TurnTracker`.
+        words: as in `Ear`.
 
     Attributes:
         reply_due: the agent has said that more of its reply is to come.
@@ -83,7 +83,7 @@ class Listener:
         self.failure: AgentError | None = None
 
     def on_message(self, now_ns: int, incoming: said.Incoming) -> None:
-        """Take what arrived.
+        """Take a message that arrived.
 
         Raises:
             AgentError: the agent has sent more than a conversation may hold.
@@ -99,11 +99,11 @@ class Listener:
             self._survive(now_ns, "take in a message", lambda: self._take(now_ns, incoming))
 
     def tick(self, now_ns: int) -> None:
-        """Play what is due by now."""
+        """Play the audio that is due by now."""
         self._survive(now_ns, "hear", lambda: self._feed_all(self.ear.advance(now_ns)))
 
     def broken(self, now_ns: int, why: str, trace: str = "") -> None:
-        """Note what keeps the turn at `now_ns` from being measured; before the first, only that."""
+        """Note why the turn at `now_ns` cannot be measured; before the first turn, add only the note."""
         self.note(why)
         if trace:
             self.note(trace[-MOST_SENTENCE:])
@@ -113,17 +113,17 @@ class Listener:
             self.feed(TurnBroken(now_ns, why))
 
     def note(self, what: str) -> None:
-        """Count a remark on what the agent sends, for the turn that ends next."""
+        """Count a remark on the agent's messages, for the turn that ends next."""
         known = what in self.notes or len(self.notes) < MOST_NOTES
         self.notes[what if known else OTHER_NOTES] += 1
 
     def take_notes(self) -> dict[str, int]:
-        """Return the remarks since the last call, each with how often it was due."""
+        """Return the remarks since the last call, each with its count."""
         taken, self.notes = dict(self.notes), Counter()
         return taken
 
     def _survive(self, now_ns: int, what: str, work: Callable[[], None]) -> None:
-        """Do something with what the agent sent; if turngap fails on it, the turn says so."""
+        """Handle something that the agent sent; if turngap fails on it, record that in the turn."""
         try:
             work()
         except Exception as e:
@@ -172,13 +172,13 @@ class Listener:
                 pass
 
     def lose(self, failure: AgentError) -> None:
-        """Note that the line is gone and nothing more will be heard."""
+        """Note that the line is lost and nothing more will be heard."""
         self.failure = failure
         self._feed_all(self.ear.flush(self._clock.now_ns()))
         self._changed.set()
 
     def crash(self, error: BaseException) -> None:
-        """Give an error of the caller itself to those who wait."""
+        """Pass an error of the caller itself to those who wait."""
         self._crash = error
         self._changed.set()
 
@@ -198,9 +198,9 @@ class Listener:
     def called_done_since(self, ns: int, *, whole: bool = False) -> bool:
         """Return whether the agent called its reply done, after `ns` and after its last speech.
 
-        With `whole`, it has to have said that no more comes. An agent also calls an interrupted
-        reply done, although an answer is still due. So a message after a flush does not count
-        unless there was speech in between.
+        With `whole`, the agent must have said that no more comes. An agent also calls an
+        interrupted reply done, although an answer is still due. So a message after a flush does
+        not count unless there was speech in between.
         """
         heard_ns = self._speech_received_ns
         done = self._done_ns > max(ns, heard_ns) and self._flushed_ns <= heard_ns

@@ -1,4 +1,4 @@
-"""Finds out which dialect an agent speaks, by trying those that answer when they are spoken to."""
+"""Find out which dialect an agent speaks, by trying the dialects that an agent answers at once."""
 
 import asyncio
 import itertools
@@ -39,12 +39,12 @@ async def identify(
 ) -> Endpoint:
     """Return the endpoint with its dialect named.
 
-    Each dialect gets a connection of its own, which is closed again, so an agent that counts its
-    calls sees a few short ones. `on_try` gets the name of each.
+    Each dialect is tried on a connection of its own, so an agent that counts its calls sees a few
+    short ones. `on_try` receives the name of each dialect.
 
     Raises:
         InputError: as `Endpoint.open`.
-        AgentError: no one is there, or its answer shows no known dialect.
+        AgentError: nothing listens there, or no known dialect matches its answer.
     """
     if endpoint.dialect:
         return endpoint
@@ -71,7 +71,7 @@ async def _fails(endpoint: Endpoint, clock: Clock, timeout_s: float | None) -> A
     """Return why the agent does not speak this dialect; None if it does.
 
     Raises:
-        AgentError: something is wrong that no dialect mends.
+        AgentError: the connection fails for a reason that no other dialect would change.
     """
     try:
         async with endpoint.open(clock, timeout_s=timeout_s) as line:
@@ -100,7 +100,7 @@ def _turned_away(error: AgentError) -> str:
 async def _answers(line: Line, clock: Clock) -> bool:
     """Return whether the agent sends anything in the dialect, if its opening needs no answer.
 
-    The person is silent meanwhile, so an agent answers only if it greets, or sends silence itself.
+    The person is silent here, so an agent answers only if it greets or sends silence.
 
     Raises:
         AgentError: the line was lost.
@@ -155,7 +155,7 @@ async def _unknown(
 
 
 async def _runner_beside(endpoint: Endpoint, clock: Clock, tried: str) -> AgentError | None:
-    """Return what to do if it is pipecat's runner, which serves protobuf at a path of its own."""
+    """Return advice if pipecat's runner is there, which serves protobuf at another path."""
     parts = urlsplit(endpoint.url)
     if is_start(endpoint.url) or parts.path.rstrip("/").endswith(RUNNER_PATH):
         return None

@@ -1,7 +1,7 @@
-"""Limits of what an agent may send: what is beyond them is left out, and the turn says so.
+"""Limits of the data that an agent may send; more than that is left out, and the turn says so.
 
-Each is several times what the most talkative of real agents sends, and small enough that a caller
-holds a conversation of any agent in a few hundred megabytes and keeps up with it.
+Each limit is several times what the most talkative real agent sends. With these limits, a caller
+holds a conversation with any agent in a few hundred megabytes and keeps up with it.
 """
 
 from collections import Counter
@@ -57,7 +57,7 @@ MOST_LINE_BYTES = 2**30
 
 
 class Volume:
-    """Counts what comes over a line, whatever a dialect makes of it."""
+    """Count of the data that comes over a line, in whatever dialect."""
 
     def __init__(self, most_bytes: int = 0, of: str = "") -> None:
         self._messages = self._bytes = 0
@@ -78,11 +78,11 @@ class Volume:
 
 
 class Intake(Volume):
-    """Counts what an agent sends. `begin_turn` starts a turn's counts again.
+    """Counter of an agent's messages. `begin_turn` restarts the counts of a turn.
 
     Args:
-        endless: whether audio is no message of a turn, since no one may speak for hours while an
-            agent sends on; its bytes and rates are bounded all the same.
+        endless: do not count audio among a turn's messages, because the person may be silent for
+            hours while an agent keeps sending; the limits on bytes and rates still apply.
     """
 
     def __init__(self, *, endless: bool = False) -> None:
@@ -95,7 +95,7 @@ class Intake(Volume):
         self._spent: Counter[str] = Counter()
 
     def refuses(self, incoming: said.Incoming, waiting_bytes: int) -> str | None:
-        """Count a message; return why it is left out, or None. `waiting_bytes`: unplayed audio."""
+        """Count a message; return why it is left out, or None. `waiting_bytes` is unplayed audio."""
         kind = type(incoming)
         is_audio = isinstance(incoming, said.AudioChunk)
         self.count(incoming.pcm.nbytes if is_audio else 0)

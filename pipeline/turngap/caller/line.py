@@ -1,4 +1,4 @@
-"""One WebSocket to an agent: it opens, does the handshake, compares clocks and stamps messages."""
+"""WebSocket line to an agent: it opens, does the handshake, compares clocks and stamps messages."""
 
 import asyncio
 import traceback
@@ -71,29 +71,29 @@ class Peer(Protocol):
 
 @runtime_checkable
 class PromptPeer(Peer, Protocol):
-    """A peer that can do without a task that is woken for each message.
+    """A peer that delivers messages without waking a task for each.
 
     Attributes:
-        takes: is given each message as it arrives, if none waits for `recv`; what it does not take
-            (it returns False), `recv` returns.
+        takes: receives each message as it arrives, unless `recv` is being awaited; if it returns
+            False, `recv` returns that message.
     """
 
     takes: Callable[[Message], bool] | None
 
     def send_now(self, message: Message) -> bool:
-        """Send a message if nothing has to be waited for; return whether it is sent."""
+        """Send a message if that needs no waiting; return whether it was sent."""
         ...
 
 
 class Line:
-    """An open line. `receive` hands each message with its instant of arrival to a callback.
+    """An open line. `receive` passes each message with its arrival time to a callback.
 
     Messages that arrive during the handshake and the pings, such as a greeting, are kept for
     `receive`.
 
     Attributes:
         answered: whether a message said something in the dialect.
-        first_word: as the dialect's settings have it.
+        first_word: as in the dialect's settings.
     """
 
     first_word: Literal["speech", "sound"] = "speech"
@@ -115,12 +115,12 @@ class Line:
 
     @property
     def rate(self) -> int:
-        """Return the rate of the person's audio, Hz."""
+        """Return the sample rate of the person's audio, Hz."""
         return self._session.rate
 
     @property
     def tells_flushes(self) -> bool:
-        """Return whether the dialect has a word for what is not to be played any more."""
+        """Return whether the dialect has a message that drops audio not played yet."""
         return getattr(self._session, "tells_flushes", True)
 
     @property
@@ -129,23 +129,23 @@ class Line:
         return self._session.name
 
     async def send_audio(self, pcm: Pcm) -> None:
-        """Send one packet at the line's rate; if the line is gone, `receive` reports it."""
+        """Send one packet at the line's rate; if the line is lost, `receive` reports it."""
         if (rest := self.send_audio_now(pcm)) is not None:
             await rest
 
     def send_audio_now(self, pcm: Pcm) -> Coroutine[Any, Any, None] | None:
-        """Send one packet; if that has to wait for something, return what is to be awaited."""
+        """Send one packet; if that needs waiting, return what to await."""
         self._session.send_audio(pcm.tobytes())
         return self.send_waiting_now()
 
     def user_ends(self, sample: int) -> None:
-        """Take at which sample, of all that are sent, the person's turn ends."""
+        """Take the sample, counted over all that are sent, at which the person's turn ends."""
         self._session.user_ends(sample)
 
     def played(self, samples: int, dropped: int) -> None:
-        """Take how many samples of the agent's audio have sounded or been dropped, in all.
+        """Take the total number of the agent's samples that have sounded or been dropped.
 
-        `dropped`: how many of them will never sound. What the dialect answers waits to be sent.
+        `dropped` of them will never sound. The dialect's answer waits to be sent.
         """
         if dropped > self._dropped:
             self._session.audio_dropped(dropped - self._dropped)
@@ -155,11 +155,11 @@ class Line:
             self._played = samples
 
     def send_waiting_now(self) -> Coroutine[Any, Any, None] | None:
-        """Do as `send_waiting` does; if that has to wait, return what is to be awaited."""
+        """Send the dialect's waiting messages; if that needs further waiting, return what to await."""
         return None if self._sent_now() else self.send_waiting()
 
     def _sent_now(self) -> bool:
-        """Send what waits as far as that can be done at once; return whether nothing is left."""
+        """Send the waiting messages that need no further wait; return whether none are left."""
         waiting = self._waiting
         waiting.extend(self._session.data_to_send())
         if self._prompt is not None and not self._sending.locked():
@@ -168,9 +168,9 @@ class Line:
         return not waiting
 
     async def send_waiting(self) -> None:
-        """Send what the dialect has to say; if the line is gone, `receive` reports it.
+        """Send the dialect's waiting messages; if the line is lost, `receive` reports it.
 
-        Messages keep their order, and what a cancelled sender leaves goes out
+        Messages keep their order. Those that a cancelled sender leaves go out
         with the next.
         """
         self._waiting.extend(self._session.data_to_send())
@@ -183,10 +183,10 @@ class Line:
                     await self._peer.send(self._waiting.popleft())
 
     async def _answer(self) -> None:
-        """Begin to send what the dialect has to say.
+        """Begin to send the dialect's waiting messages.
 
-        A reader does not wait for a peer that reads slowly: messages that arrive meanwhile
-        would be stamped late.
+        A reader does not wait for a peer that reads slowly, because messages that arrive
+        meanwhile would be stamped late.
         """
         if not self._sent_now():
             if len(self._waiting) > MOST_UNSENT:
@@ -199,9 +199,9 @@ class Line:
             self._answering = asyncio.create_task(self.send_waiting(), name="turngap-answer")
 
     async def next(self) -> tuple[int, Sequence[Incoming]]:
-        """Return what the next message says, and when it arrived.
+        """Return the content of the next message, and when it arrived.
 
-        A message that cannot be read is `LeftOut` or `Unreadable`, and the line continues.
+        A message that cannot be read becomes `LeftOut` or `Unreadable`, and the line continues.
 
         Raises:
             AgentError: the line was lost, or more came than a conversation may hold.
@@ -227,7 +227,7 @@ class Line:
         return said
 
     def _read(self, message: Message) -> Sequence[Incoming]:
-        """Make of a message values that cannot hurt, whatever the dialect makes of it."""
+        """Convert a message to harmless values, whatever the dialect reads in it."""
         try:
             return [self._played_as(incoming) for incoming in self._session.receive_data(message)]
         except UnplayableError as e:
@@ -260,12 +260,12 @@ class Line:
         return AgentError(LINE_LOST, f"the line was lost: {_why_closed(error)}", hint=hint)
 
     async def hang_up(self) -> None:
-        """Say goodbye, where the dialect has a word for it."""
+        """Send the dialect's goodbye, if it has one."""
         self._session.close()
         await self.send_waiting()
 
     async def receive(self, on_message: OnMessage) -> None:
-        """Hand on messages until the line is lost (AgentError) or this is cancelled."""
+        """Pass on messages until the line is lost (AgentError) or this is cancelled."""
         while self._early:
             on_message(*self._early.popleft())
         failed: Exception | None = None
@@ -381,7 +381,7 @@ class Line:
             )
 
     async def _ping(self, number: int) -> tuple[int, int] | None:
-        """Return round trip and offset of one exchange, ns."""
+        """Return the round trip and the clock offset of one exchange, ns."""
         if not self._session.ping(number):
             return None
         asked_ns = self._clock.now_ns()
@@ -416,10 +416,10 @@ async def open_line(
     timeout_s: float = OPEN_TIMEOUT_S,
     ping_s: float = 0.0,
 ) -> AsyncIterator[Line]:
-    """Connect and handshake, each within `timeout_s`; `session` is a new one.
+    """Connect and do the handshake, each within `timeout_s`; `session` is a new one.
 
-    `shown`: the URL as messages name it, where the real one holds a secret. `key_env`: the variable
-    that holds the service's key, which a refusal names.
+    `shown` is the URL for messages, without its secrets. `key_env` is the variable that holds the
+    service's key; the error of a refusal names it.
 
     Raises:
         InputError: the URL is not a WebSocket's.
@@ -436,7 +436,7 @@ async def open_line(
 
 
 async def _leave(line: Line, socket: Socket) -> None:
-    """Say goodbye and close the socket; a peer that does not read would keep both for ever."""
+    """Say goodbye and close the socket; a peer that does not read would delay both for ever."""
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
@@ -451,7 +451,7 @@ async def _leave(line: Line, socket: Socket) -> None:
 
 
 def failed_on(what: str, error: Exception) -> str:
-    """Build the turn's message for an error of turngap itself on what an agent sent."""
+    """Build a turn's message for an error in turngap while it read the agent's data."""
     said = f"{type(error).__name__}: {printable(str(error), 200)}"
     return f"turngap itself failed to {what} ({said}); please report it"
 

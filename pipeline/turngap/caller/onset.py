@@ -1,4 +1,4 @@
-"""Place the beginning of the first word to the sample, and say how far off it may be."""
+"""Place the beginning of the first word to the sample, with the possible error."""
 
 from collections.abc import Callable
 from math import inf
@@ -60,9 +60,9 @@ def place(
 ) -> tuple[int, int, float]:
     """Place the first word that leads into `at`; return its spread and the level used, too.
 
-    Nothing before `since` belongs to it. The level is `dbfs`, or 7 dB over what lies under it, or
-    `under` where that is more.
-    `heard` returns a part of the stream, which is there up to `end`.
+    The word begins no earlier than `since`. The level is the highest of `dbfs`, `under`, and 7 dB
+    over the sound that continues under the word.
+    `heard` returns a part of the stream, which is available up to `end`.
     """
     hop = window_samples(rate)
 
@@ -145,7 +145,7 @@ def _lead_in(audible: NDArray[np.intp], back: int, upto: int, rate: int) -> int 
 
 
 def _other_sound(pcm: Pcm, lead: int, dbfs: float, hop: int) -> int:
-    """Return how long other sound leads into a word, of which the detector is sure after `lead`."""
+    """Return how long other sound lasts before the word; the word is certain from `lead` on."""
     upto = lead + 3 * hop
     audible = audible_samples(pcm, hop, dbfs_to_amplitude(dbfs))
     holes = np.flatnonzero((np.diff(audible) >= hop) & (audible[1:] <= upto))
@@ -158,7 +158,7 @@ def _other_sound(pcm: Pcm, lead: int, dbfs: float, hop: int) -> int:
 
 
 def levels(pcm: Pcm, hop: int) -> NDArray[np.float64]:
-    """Return the level of every 10 ms in dBFS; the rest of them where there are fewer."""
+    """Return the level of every 10 ms in dBFS; of less than 10 ms of audio, the level of it all."""
     whole = pcm[: len(pcm) // hop * hop] if len(pcm) >= hop else pcm
     frames = whole.astype(np.float64).reshape(-1, min(hop, max(1, len(whole))))
     power = np.einsum("ij,ij->i", frames, frames) / frames.shape[1] / FULL_SCALE**2
@@ -166,7 +166,7 @@ def levels(pcm: Pcm, hop: int) -> NDArray[np.float64]:
 
 
 def loud_part(pcm: Pcm, hop: int, quantile: float) -> float:
-    """Return the level of the loud part of sound: a quantile of those of its 10 ms."""
+    """Return the level of the loud part of a sound: a quantile of the levels of its 10 ms."""
     return float(np.quantile(levels(pcm, hop), quantile))
 
 
@@ -177,7 +177,7 @@ def _lull(pcm: Pcm, hop: int) -> float:
 
 
 def _without_rumble(pcm: Pcm, rate: int) -> Pcm:
-    """Take offset, hum and rumble out of sound: a Butterworth filter of the fourth order."""
+    """Remove offset, hum and rumble from a sound with a Butterworth filter of the fourth order."""
     size = 1 << (len(pcm) - 1).bit_length()
     s = 1j * np.fft.rfftfreq(size, 1 / rate) / RUMBLE_HZ
     response = s**4 / ((s**2 + 0.7654 * s + 1) * (s**2 + 1.8478 * s + 1))

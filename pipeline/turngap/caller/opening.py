@@ -1,4 +1,4 @@
-"""Opens a WebSocket to an agent, and says why where it cannot."""
+"""Open a WebSocket to an agent, and explain why it cannot be opened."""
 
 import os
 import re
@@ -50,9 +50,9 @@ class Request:
     """The request that opens a WebSocket.
 
     Attributes:
-        shown: the URL as messages name it, without the secrets that are in `url`.
-        key_env: the environment variable that holds the key of the service, if it is a known one.
-        ping_s: how often the caller pings, and how long it waits for each answer; 0: never.
+        shown: the URL for messages, without the secrets in `url`.
+        key_env: the environment variable that holds the key of a known service.
+        ping_s: time between the caller's pings, and the wait for each answer; 0 for no pings.
     """
 
     url: str
@@ -65,7 +65,7 @@ class Request:
 
 
 class _RedirectedError(Exception):
-    """The server points elsewhere. websockets follows what it raises for that, and not this."""
+    """The server redirects elsewhere. websockets follows its own redirect error, not this one."""
 
     def __init__(self, location: str) -> None:
         super().__init__(location)
@@ -73,10 +73,10 @@ class _RedirectedError(Exception):
 
 
 def check_url(url: str, shown: str) -> WebSocketURI:
-    """Read a WebSocket's URL, or one that gives it; messages show `shown` in its place.
+    """Check a WebSocket's URL, or an HTTP URL that gives one; messages show `shown` instead.
 
     Raises:
-        InputError: it is not one.
+        InputError: it is neither.
     """
     url = place_of(url)
     if not url.isprintable() or " " in url:  # urlsplit leaves line ends out
@@ -95,7 +95,7 @@ def check_url(url: str, shown: str) -> WebSocketURI:
 
 
 def _what_is_wrong(url: str, shown: str, error: ValueError) -> str:
-    """Quote an error, which may quote the URL, unless that has more in it than is shown."""
+    """Quote an error, unless the error may quote a URL with parts that must not be shown."""
     return str(error) if url == shown else "something is wrong with its host or its port"
 
 
@@ -133,7 +133,7 @@ async def connect(request: Request, clock: Clock) -> Socket:
 
 
 async def knock(request: Request) -> None:
-    """Check that something listens there. No WebSocket is opened, so an agent sees no call.
+    """Check that something listens there. No WebSocket is opened, so the agent sees no call.
 
     Raises:
         InputError, AgentError: as `connect`.
@@ -145,7 +145,7 @@ async def knock(request: Request) -> None:
 
 
 async def _reached(request: Request) -> StampedSocket | None:
-    """Connect to the host; None: it is reached through a proxy."""
+    """Connect to the host; return None if a proxy reaches it."""
     uri = check_url(request.url, request.shown)
     if goes_through_proxy(uri):
         return None
@@ -154,7 +154,7 @@ async def _reached(request: Request) -> StampedSocket | None:
 
 @contextmanager
 def _in_words(request: Request) -> Iterator[None]:
-    """Say what went wrong, and what helps."""
+    """Describe what went wrong and what to do about it."""
     try:
         yield
     except ssl.SSLError as e:
@@ -216,7 +216,7 @@ _NOT_LET_IN = (401, 403)
 
 
 def _refused(request: Request, status: int) -> AgentError:
-    """Say what an HTTP status in place of a WebSocket means."""
+    """Explain an HTTP status that came instead of a WebSocket."""
     said = f"{request.shown} answers with HTTP status {status}"
     if status in _NOT_LET_IN:
         if request.key_env:
@@ -248,7 +248,7 @@ def _refused(request: Request, status: int) -> AgentError:
 
 
 def _elsewhere(request: Request, location: str) -> AgentError:
-    """Say where a redirect points. It is not followed: keys would go to another host."""
+    """Name the target of a redirect, which is not followed: keys would go to another host."""
     said = f"{request.shown} points elsewhere"
     hint = "give the URL that it points to, if you trust it with your keys"
     try:
@@ -316,5 +316,5 @@ def _requested(plain: Callable[[], HttpRequest], headers: Mapping[str, str]) -> 
 
 
 def goes_through_proxy(uri: WebSocketURI) -> bool:
-    """Return whether an address is reached by a proxy; this machine itself never is."""
+    """Return whether a proxy reaches this address; this machine itself never needs one."""
     return not is_loopback(uri.host) and get_proxy(uri) is not None

@@ -1,4 +1,4 @@
-"""Makes audio of both sides of a stretch of the line."""
+"""Cut the audio of both sides from a stretch of the line."""
 
 from collections.abc import Sequence
 
@@ -12,13 +12,13 @@ from turngap.core.clock import ns_to_samples
 
 
 def user_side(stream: UserStream, window: tuple[int, int]) -> Pcm:
-    """Return what the user said between two instants, at the stream's rate."""
+    """Return the user's audio between two instants, at the stream's rate."""
     first = stream.sample_at(window[0])
     return stream.read(max(first, 0), max(stream.sample_at(window[1]) - first, 1))
 
 
 def agent_side(heard: Sequence[Heard], window: tuple[int, int], rate: int) -> Pcm:
-    """Return what the caller heard between two instants, at `rate` and padded with silence."""
+    """Return the agent's audio as heard between two instants, at `rate` and padded with silence."""
     out = np.zeros(max(ns_to_samples(window[1] - window[0], rate), 1), dtype=np.int16)
     for own in {h.rate for h in heard}:
         native = np.zeros(len(out) * own // rate + 1, dtype=np.int16)

@@ -1,7 +1,7 @@
-"""Find what the bot of a pipecat development runner lacks where it cannot be called.
+"""Find out why the bot of a pipecat development runner cannot be called.
 
 The runner serves WebRTC to browsers, telephony at `/ws`, and protobuf at `/ws-client` to bots that
-have a `websocket` entry. Without one, or without its serializer, a bot says nothing of that.
+have a `websocket` entry. A bot that lacks this entry, or its serializer, does not report that.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ PASTE = """put this into the bot's file, the second part into its `transport_par
 
 
 async def runner_error(url: str, error: AgentError) -> AgentError | None:
-    """Return what is wrong where a line to `url` could not be opened; None if no runner is there.
+    """Return why a line to `url` could not be opened, if a runner is there; else None.
 
-    Only a server that answers to HTTP is asked for its status.
+    Only a server that answers HTTP is asked for its status.
     """
     parts = urlsplit(url)
     there = urlunsplit(parts._replace(path=RUNNER_PATH, query=""))
@@ -69,14 +69,14 @@ def _has_said_why(error: AgentError) -> bool:
 
 
 def _page(url: str, path: str) -> str:
-    """Return the page of the server at a WebSocket's URL."""
+    """Return the HTTP URL of the server at a WebSocket's URL."""
     parts = urlsplit(url)
     scheme = "https" if parts.scheme == "wss" else "http"
     return urlunsplit((scheme, parts.netloc, path, "", ""))
 
 
 async def is_runner(url: str) -> bool:
-    """Ask the server there whether it is a runner, by its status."""
+    """Return whether the server is a runner, judging by its status page."""
     asked = ("GET", _page(url, "/status"), None, {}, STATUS_TIMEOUT_S)
     try:
         told = parse_json(await asyncio.to_thread(ask, *asked))

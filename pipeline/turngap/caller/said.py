@@ -1,7 +1,7 @@
 """Events that every dialect makes of an agent's messages.
 
-Whatever holds values from the agent checks them when it is made, so that no dialect has to: what
-can be kept is finite, printable and bounded, and what cannot is refused.
+Each event checks the agent's values when it is made, so that no dialect has to. Values that can
+be kept become finite, printable and bounded; the rest are refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,10 +45,10 @@ class Ready:
 class AudioBytes:
     """Audio to play as the agent sent it, maybe with a WAV header before its samples.
 
-    The line makes an `AudioChunk` of it, and refuses what is not mono at a rate of `RATES`.
+    The line converts it to an `AudioChunk`, and refuses audio that is not mono at one of `RATES`.
 
     Attributes:
-        law: how the samples are coded; None: PCM16.
+        law: how the samples are coded; None for PCM16.
     """
 
     data: bytes
@@ -61,11 +61,11 @@ class AudioBytes:
 class AudioChunk:
     """Audio to play, mono.
 
-    `wav`: it came with WAV headers, which have been taken off. `left_out`: bytes after a
-    WAV file's samples that were no chunks of it.
+    `wav` says that it came with WAV headers, which have been taken off. `left_out` counts the
+    bytes after a WAV file's samples that were not well-formed chunks.
 
     Raises (when made):
-        UnplayableError: it is no mono int16 at a rate of `RATES`.
+        UnplayableError: it is not mono int16 at one of `RATES`.
     """
 
     pcm: Pcm
@@ -80,9 +80,9 @@ class AudioChunk:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Drop what has not been played yet.
+    """Drop audio that has not been played yet.
 
-    `guessed`: the agent has no word for it, and did something that implies it.
+    `guessed`: the agent sent no such message, but did something that implies it.
     """
 
     guessed: bool = field(default=False, compare=False)
@@ -90,12 +90,12 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class TurnOver:
-    """The agent says that it takes the person's turn to be over."""
+    """The agent says that it considers the person's turn over."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyDue:
-    """The agent says that more of its reply is to come: it is making one, or has called a tool."""
+    """The agent says that more of its reply is to come: it is generating, or has called a tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +133,13 @@ class Marks:
     """The agent's marks for one of its turns, in ns of its own clock.
 
     `counts` are other figures by name. `why` is the reason for the hold before the turn. `error`
-    says what kept the agent from making its reply, or all of it, and `no_reply` why it has nothing
-    to say though nothing failed. `calls` are the tools that were
-    called for the reply; None if the agent does not report them. `left_out` says what of the
-    message could not be kept, and why.
+    says what stopped the agent from making all or part of its reply. `no_reply` says why the agent
+    has nothing to say although nothing failed. `calls` are the tools that
+    were called for the reply; None if the agent does not report them. `left_out` names the parts
+    of the message that were refused, and why.
 
     Raises (when made):
-        ValueError: it has no turn, or its parts are of another shape.
+        ValueError: it has no turn, or its parts have the wrong shape.
     """
 
     agent_turn: int
@@ -179,9 +179,9 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The agent reports an error of its own, or refuses a message of the caller's.
+    """The agent reports an error of its own, or refuses a message from the caller.
 
-    `kind`: of the error that a fatal one is.
+    `kind` is the kind of a fatal error.
     """
 
     text: str
@@ -195,16 +195,16 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """The line's own word: something that the agent sent is left out, and the turn continues."""
+    """A note by the line itself: something that the agent sent was left out; the turn continues."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """The line's own word: a message could not be read, so the turn cannot be measured.
+    """A note by the line itself: a message could not be read, so the turn cannot be measured.
 
-    `traceback`: where it was turngap that failed on it. `unplayable`: it is audio of this dialect.
+    `traceback` is set if turngap failed on it. `unplayable`: it is audio of this dialect.
     """
 
     why: str
@@ -233,7 +233,7 @@ Message = bytes | str
 
 
 def _set(instance: Any, **values: Any) -> None:
-    """Give a frozen instance that is being made its checked values."""
+    """Set the checked values of a frozen instance that is being made."""
     for name, value in values.items():
         object.__setattr__(instance, name, value)
 
@@ -245,7 +245,7 @@ def _sentence(value: Any) -> str | None:
 def _named(
     values: Any, what: str, read: Callable[[Any], Value], left_out: list[str]
 ) -> dict[str, Value]:
-    """Read values by name; what cannot be read is left out."""
+    """Read values by name; leave out those that cannot be read."""
     if not isinstance(values, Mapping):
         raise ValueError(f"{what}s that are no object")
     found: dict[str, Value] = {}

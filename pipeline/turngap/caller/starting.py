@@ -1,7 +1,7 @@
-"""Gets the URL of one call from a server that starts calls: `POST http://HOST/start`.
+"""Ask a server that starts calls for the URL of one: `POST http://HOST/start`.
 
-pipecat's runner and hosted services let in one call by a URL or a token, which an HTTP request
-gives.
+pipecat's runner and hosted services give out a URL or a token for each call in answer to an HTTP
+request.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _PHONES = ("twilio", "telnyx", "plivo", "exotel")
 
 
 def is_start(agent: str) -> bool:
-    """Return whether an agent is given by what to ask for the URL of each call."""
+    """Return whether an agent is given as a request for the URL of each call."""
     return _START.fullmatch(agent) is not None
 
 
@@ -38,7 +38,7 @@ def body_of(agent: str) -> str:
 
 
 def place_of(agent: str) -> str:
-    """Return the URL in `POST URL JSON` as a WebSocket's, which has its place; else what it is."""
+    """Return the URL in `POST URL JSON` as a WebSocket's; any other agent is returned as it is."""
     found = _START.fullmatch(agent)
     return agent if found is None else f"ws{found[2]}"
 
@@ -48,10 +48,10 @@ async def start_call(
 ) -> tuple[str, dict[str, str]]:
     """Ask for a call; return the URL to open and the headers that open it.
 
-    Of `headers`, which go with the question, the same host also gets them for the call.
+    `headers` go with the request; the call gets them too if it is on the same host.
 
     Raises:
-        AgentError: the server is not there, or gives no URL.
+        AgentError: the server does not answer, or gives no URL.
     """
     found = _START.fullmatch(agent)
     assert found is not None
@@ -88,7 +88,7 @@ async def start_call(
 def _opening(
     url: str, told: Any, asked: str, headers: Mapping[str, str]
 ) -> tuple[str, dict[str, str]]:
-    """Return the URL and the headers of the call; what lets it in is shown nowhere."""
+    """Return the URL and the headers of the call; its credentials are never shown."""
     here, there = urlsplit(asked), urlsplit(url)
     if here.scheme == "http" and (here.port, there.scheme) == (there.port, "wss") and here.port:
         url = f"ws{url[3:]}"  # the port that has just answered without TLS
@@ -118,10 +118,10 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def require_json(body: str) -> str:
-    """Return what is to be sent, once it is checked.
+    """Return the JSON to send after checking it.
 
     Raises:
-        InputError: it is no JSON.
+        InputError: it is not JSON.
     """
     try:
         json.loads(body)
@@ -135,7 +135,7 @@ def require_json(body: str) -> str:
 
 
 class _Stays(HTTPRedirectHandler):
-    """Follows no redirect: keys would go to another host."""
+    """Handler that follows no redirect: keys would go to another host."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
@@ -144,11 +144,11 @@ class _Stays(HTTPRedirectHandler):
 def ask(
     method: str, url: str, data: bytes | None, headers: Mapping[str, str], timeout_s: float
 ) -> bytes:
-    """Ask an HTTP server and return what it answers; this blocks.
+    """Ask an HTTP server and return its answer; this blocks.
 
     Raises:
         HTTPError: its status is not 2xx.
-        OSError, HTTPException: it is not there, or no HTTP server.
+        OSError, HTTPException: nothing listens there, or it is not an HTTP server.
     """
     direct = [ProxyHandler({})] if is_loopback(urlsplit(url).hostname or "") else []
     request = Request(url, data, dict(headers), method=method)

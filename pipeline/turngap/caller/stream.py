@@ -1,4 +1,4 @@
-"""The caller's microphone: an endless stream that holds the recordings, sent to deadlines."""
+"""The caller's microphone: an endless stream that holds the recordings and is sent on schedule."""
 
 import asyncio
 from array import array
@@ -43,13 +43,13 @@ class _Placed:
 
 
 def line_noise(rate: int = RATE, seed: int = 0) -> Pcm:
-    """Make one grid length of white noise at LINE_FLOOR_DBFS, the same in every run."""
+    """Build one grid length of white noise at LINE_FLOOR_DBFS, the same in every run."""
     drawn = np.random.default_rng(seed).standard_normal(rate * GRID_MS // 1000)
     return np.rint(drawn * dbfs_to_amplitude(LINE_FLOOR_DBFS)).astype(np.int16)
 
 
 class UserStream:
-    """The user's side of the line. Sample 0 sounds at `t0_ns`; `packet` and `grid` are samples."""
+    """The user's side of the line. Sample 0 sounds at `t0_ns`; `packet` and `grid` count samples."""
 
     def __init__(self, t0_ns: int, rate: int = RATE) -> None:
         self.t0_ns = t0_ns
@@ -64,7 +64,7 @@ class UserStream:
     def place(self, pcm: Pcm, not_before: int, *, phase: int = 0) -> int:
         """Put a recording into the stream, on the grid plus `phase` samples, and return its start.
 
-        Packets are read one ahead, so `not_before` must lie beyond the one that is being sent.
+        Packets are read one ahead, so `not_before` must lie after the packet that is being sent.
         """
         start = -(-max(not_before - phase, 0) // self.grid) * self.grid + phase
         self._placed.append(_Placed(start, pcm))
@@ -87,7 +87,7 @@ class UserStream:
         return self.t0_ns + samples_to_ns(sample, self.rate)
 
     def samples(self, ms: float) -> int:
-        """Return how many samples last so long, rounded."""
+        """Return the number of samples in this many milliseconds, rounded."""
         return round(ms * self.rate / 1000)
 
     def sample_at(self, instant_ns: int) -> int:
@@ -97,9 +97,9 @@ class UserStream:
 
 @dataclass(slots=True)
 class Sender:
-    """Sends a `UserStream` in packets, each when its last sample has sounded.
+    """Sender of a `UserStream` in packets, each when its last sample has sounded.
 
-    `late_ns[k]` is how much later than its deadline packet k was handed to the socket.
+    `late_ns[k]` is the time from the deadline of packet k until it was handed to the socket.
     """
 
     stream: UserStream
@@ -115,7 +115,7 @@ class Sender:
     async def run(self, on_tick: Callable[[int], Rest]) -> None:
         """Send until cancelled, and call `on_tick(now_ns)` after each packet.
 
-        No task is woken for a packet while neither `send` nor `on_tick` leaves anything to await.
+        No task is woken for a packet if `send` and `on_tick` leave nothing to await.
         """
         while True:
             packets = _Packets(self, on_tick)
@@ -132,7 +132,7 @@ class Sender:
 
 
 class _Packets:
-    """The packets of a `Sender` up to the first that has to be waited for."""
+    """The packets of a `Sender` up to the first that needs waiting."""
 
     def __init__(self, sender: Sender, on_tick: Callable[[int], Rest]) -> None:
         self._sender = sender
@@ -148,7 +148,7 @@ class _Packets:
         return self.deadline_ns
 
     def send_next(self) -> int | None:
-        """Send the packet that is due; return when the next one is, or None: `finish` first."""
+        """Send the packet that is due; return when the next is due, or None: call `finish` first."""
         sender = self._sender
         sender.late_ns.append(sender.clock.now_ns() - self.deadline_ns)
         self._sending = sender.send(self._packet)
@@ -159,7 +159,7 @@ class _Packets:
         return None
 
     async def finish(self) -> None:
-        """Wait for what is left of the last packet."""
+        """Wait for the rest of the last packet."""
         if self._sending is not None:
             await self._sending
             self._ticking = self._on_tick(self._sender.clock.now_ns())
@@ -167,17 +167,17 @@ class _Packets:
             await self._ticking
 
     def give_up(self) -> None:
-        """Wait for nothing."""
+        """Stop waiting."""
         for rest in (self._sending, self._ticking):
             if rest is not None:
                 rest.close()
 
 
 class LagProbe:
-    """Measures how late the caller's event loop runs: what arrives while it is held up reads late.
+    """Probe of how late the caller's event loop runs: messages that arrive in a hold-up read late.
 
-    It wakes at absolute deadlines and records how late each wake-up was. All who `run` it share its
-    beats, and it beats while anybody does: use `loop_probe` for the probe of the event loop.
+    It wakes at absolute deadlines and records how late each wake-up was. All who `run` it share
+    its beats; it beats while anyone runs it. `loop_probe` returns the probe of the event loop.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -189,7 +189,7 @@ class LagProbe:
     async def run(self, from_ns: int) -> None:
         """Beat until cancelled, between the packets that are sent from `from_ns` on.
 
-        If it beats for another sender already, that one's packets decide where the beats lie.
+        If it already beats for another sender, that sender's packets decide when the beats are.
         """
         self._users += 1
         if self._beating is None:
@@ -227,6 +227,6 @@ _loop_probes: WeakKeyDictionary[asyncio.AbstractEventLoop, LagProbe] = WeakKeyDi
 def loop_probe() -> LagProbe:
     """Return the running event loop's own probe, by the real clock.
 
-    200 beats a second for each of 100 conversations would be more work than their packets.
+    A probe for each of 100 conversations, at 200 beats a second, would be more work than packets.
     """
     return _loop_probes.setdefault(asyncio.get_running_loop(), LagProbe())

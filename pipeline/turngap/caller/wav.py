@@ -1,8 +1,8 @@
-"""Takes WAV headers off an agent's audio.
+"""Take WAV headers off an agent's audio.
 
-Bots may send each chunk of audio as a WAV file (pipecat's `add_wav_header`), or a file cut into
-messages. Taken for sound, the 44 bytes of a header are a click of 22 samples before each chunk,
-and the gap reads short by whatever silence the reply begins with.
+Bots may send each chunk of audio as a WAV file (pipecat's `add_wav_header`), or one file cut into
+messages. Played as sound, a header's 44 bytes are a click of 22 samples before each chunk. The
+gap would then be too short by the silence at the beginning of the reply.
 """
 
 import struct
@@ -36,7 +36,7 @@ class _Header:
 
 
 class WavReader:
-    """Reads one line's audio; keeps the beginning of a header that ends in a later message."""
+    """Reader of one line's audio, which keeps a header that continues in a later message."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -44,15 +44,15 @@ class WavReader:
         self._law: Law | None = None
 
     def flush(self) -> None:
-        """Forget the beginning of a header: what ends it will not come."""
+        """Forget the beginning of a header, because its end will not come."""
         self._held = b""
 
     def read(self, audio: AudioBytes) -> AudioChunk:
         """Return the samples, without headers.
 
         Raises:
-            UnplayableError: they are not mono, or coded in another way than was agreed, or a header
-                contradicts the frame.
+            UnplayableError: they are not mono, they are coded in another way than was agreed, or a
+                header contradicts the frame.
         """
         data, self._held = self._held + audio.data, b""
         if audio.law is not self._law:
@@ -126,7 +126,7 @@ class WavReader:
         return None
 
     def _rate(self, data: bytes, at: int, size: int) -> int:
-        """Return the rate of a header's format, if that is mono and coded as was agreed."""
+        """Return the rate of a header's format, which must be mono and coded as agreed."""
         code, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", data, at)
         if code == _EXTENSIBLE and size >= 26:
             (code,) = struct.unpack_from("<H", data, at + 24)
@@ -149,12 +149,12 @@ def _files(data: bytes) -> list[bytes]:
 
 
 def _may_be_wav(data: bytes) -> bool:
-    """Return whether a WAV file begins here, or may begin once more data is there."""
+    """Return whether a WAV file begins here, or may begin once more data arrives."""
     return data[:4] == b"RIFF" and data[8:12] in (b"WAVE", b"WAVE"[: max(0, len(data) - 8)])
 
 
 def _after_chunks(data: bytes, at: int) -> int:
-    """Count the bytes from `at` on, behind well-formed chunks such as titles that begin there."""
+    """Count the bytes from `at` on that follow the well-formed chunks (such as titles) there."""
     while len(data) - at >= 8:
         kind, size = struct.unpack_from("<4sI", data, at)
         if not all(0x20 <= byte < 0x7F for byte in kind) or size > len(data) - at - 8:

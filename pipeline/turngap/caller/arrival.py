@@ -125,7 +125,7 @@ _OF_THIS_MACHINE = {
 
 
 def is_of_this_machine(error: BaseException | None) -> bool:
-    """Return whether a connection failed because of this machine: no resources, or no name found."""
+    """Return whether this machine made a connection fail: no resources, or no name found."""
     return isinstance(error, socket.gaierror) or (
         isinstance(error, OSError) and error.errno in _OF_THIS_MACHINE
     )

@@ -198,7 +198,7 @@ class Conversation:
 
     @property
     def first_onset_ns(self) -> int | None:
-        """Return the time from the open line to the agent's first speech; None if there was none."""
+        """Return the time from the open line to the agent's first speech; None without any."""
         onset_ns = self._tracker.first_onset_ns
         return None if onset_ns is None else onset_ns - self.stream.t0_ns
 
@@ -324,7 +324,7 @@ class Conversation:
         return running
 
     async def _wait_for_reply(self, running: _Running, follows: When | None) -> None:
-        """Wait until the user has ended and the reply has begun, or until it is too late for one."""
+        """Wait until the user has ended and the reply has begun, or until the wait runs out."""
         deadline_ns = self._due_ns(running)
         if follows is not None and follows.at_ms is not None:
             next_ns = self._lay_at_ns(running.end_ns + ms_to_ns(follows.at_ms), running.number)
@@ -406,7 +406,7 @@ class Conversation:
         return running.end_ns + ms_to_ns(self._patience.no_reply_ms)
 
     def _is_whole(self, running: _Running | None) -> bool:
-        """Return whether the reply is more than a hold phrase, by its length or the agent's word."""
+        """Return whether the reply is more than a hold phrase, by length or the agent's word."""
         if running is None:  # a greeting may begin with no more than "hello", too
             first_ns, over_ns = self._tracker.first_onset_ns or 0, self._listener.silent_since_ns
             long = over_ns - first_ns >= ms_to_ns(SENTENCE_MS)

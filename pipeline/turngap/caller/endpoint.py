@@ -84,7 +84,7 @@ class Endpoint:
         """Check everything that can be checked before a connection is opened.
 
         Raises:
-            InputError: the URL is not a WebSocket's, the dialect or a setting is unknown, a header is
+            InputError: the URL is no WebSocket's, the dialect or a setting is unknown, a header is
                 malformed, or a variable is not set.
         """
         self.opening()
@@ -136,7 +136,7 @@ class Endpoint:
         return url, headers, subprotocols or self.spec().subprotocols
 
     def variables(self) -> dict[str, str]:
-        """Return the environment variables that `opening` uses and that are set; all are secrets."""
+        """Return the environment variables that `opening` uses and that are set: secrets."""
         names = set(_VARIABLE.findall("\n".join((self.url, *self.headers))))
         if (key := self._key()) is not None:
             names.add(key.env)

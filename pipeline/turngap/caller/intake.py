@@ -95,7 +95,7 @@ class Intake(Volume):
         self._spent: Counter[str] = Counter()
 
     def refuses(self, incoming: said.Incoming, waiting_bytes: int) -> str | None:
-        """Count a message; return why it is left out, or None. `waiting_bytes` is unplayed audio."""
+        """Count a message; return why it is left out, or None. `waiting_bytes`: unplayed audio."""
         kind = type(incoming)
         is_audio = isinstance(incoming, said.AudioChunk)
         self.count(incoming.pcm.nbytes if is_audio else 0)

@@ -155,7 +155,7 @@ class Line:
             self._played = samples
 
     def send_waiting_now(self) -> Coroutine[Any, Any, None] | None:
-        """Send the dialect's waiting messages; if that needs further waiting, return what to await."""
+        """Send the dialect's waiting messages; if that needs more waiting, return what to await."""
         return None if self._sent_now() else self.send_waiting()
 
     def _sent_now(self) -> bool:

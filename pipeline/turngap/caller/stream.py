@@ -49,7 +49,7 @@ def line_noise(rate: int = RATE, seed: int = 0) -> Pcm:
 
 
 class UserStream:
-    """The user's side of the line. Sample 0 sounds at `t0_ns`; `packet` and `grid` count samples."""
+    """The user's side of the line. Sample 0 sounds at `t0_ns`; `packet`, `grid` count samples."""
 
     def __init__(self, t0_ns: int, rate: int = RATE) -> None:
         self.t0_ns = t0_ns
@@ -148,7 +148,7 @@ class _Packets:
         return self.deadline_ns
 
     def send_next(self) -> int | None:
-        """Send the packet that is due; return when the next is due, or None: call `finish` first."""
+        """Send the packet that is due; return when the next is due, or None to call `finish`."""
         sender = self._sender
         sender.late_ns.append(sender.clock.now_ns() - self.deadline_ns)
         self._sending = sender.send(self._packet)

@@ -1,4 +1,4 @@
-"""The instrument measured by itself: injected, known gaps against what the caller makes of them."""
+"""Measure the instrument: inject known gaps and compare the gaps that the caller measures."""
 
 import itertools
 import tempfile
@@ -43,7 +43,7 @@ PATIENCE = Patience(quiet_ms=100, quiet_after_done_ms=20, hold_ms=0, speech_gap_
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One calibration turn: what was injected, what was measured, and how it was injected."""
+    """One calibration turn: the injected gap, the measured gap, and how the reply was sent."""
 
     reply: Reply
     truth_ms: float
@@ -58,11 +58,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """All calibration turns in one dialect; `missed` had no onset at all.
+    """All calibration turns in one dialect; `missed` turns had no onset at all.
 
     Attributes:
-        rate: of the person's audio on the wire, Hz.
-        agent_rate: of the agent's; None: none was heard.
+        rate: sample rate of the person's audio on the wire, Hz.
+        agent_rate: sample rate of the agent's audio; None if none was heard.
     """
 
     dialect: str
@@ -139,12 +139,12 @@ def absolute_quantiles(errors: Sequence[float], *, missed: int = 0) -> Quantiles
 
 
 def loopback_dialects() -> list[str]:
-    """List the installed dialects that a loopback agent speaks, too."""
+    """List the installed dialects that a loopback agent can speak."""
     return [name for name, spec in dialects().items() if name in HALVES and not spec.missing()]
 
 
 def plan(turns: int, seed: int) -> list[Reply]:
-    """Plan replies over every combination of delay, pad, chunk and sending, in a seeded order."""
+    """Plan replies with every combination of delay, pad, chunk and sending, in a seeded order."""
     combinations = [
         Reply(delay_ms=d, pad_ms=p, pad_dbfs=n, chunk_ms=c, paced=paced, speech_ms=80)
         for d, (p, n), c, paced in itertools.product(DELAYS_MS, PADS, CHUNKS_MS, (True, False))
@@ -165,7 +165,7 @@ async def calibrate(
 
     Raises:
         InputError: there is no such dialect, or no loopback agent speaks it.
-        InconclusiveError: the agent's account of what it injected does not match the turns.
+        InconclusiveError: the gaps that the agent reports as injected do not match the turns.
     """
     replies = plan(turns, seed)
     with tempfile.TemporaryDirectory(prefix="turngap-") as folder:
@@ -193,7 +193,7 @@ async def measured(
     """Measure known gaps over a line to an agent that gives these replies.
 
     Raises:
-        InconclusiveError: the agent's account of what it injected does not match the turns.
+        InconclusiveError: the gaps that the agent reports as injected do not match the turns.
         AgentError: the line was lost.
     """
     # No marks, so no clock to compare.

@@ -1,6 +1,6 @@
-"""Finds and reads a repository's defaults, `turngap.toml` or `[tool.turngap]`.
+"""Find and read a repository's defaults, in `turngap.toml` or `[tool.turngap]`.
 
-It is the one reader for commands and pytest. Its keys are the options of `turngap.play.options`.
+Commands and pytest share this one reader. The keys are the options of `turngap.play.options`.
 """
 
 import os
@@ -58,7 +58,7 @@ _ASSIGNED, _HEADER = re.compile(_KEY + "="), re.compile(rf"\s*\[{{1,2}}{_KEY}\]{
 
 
 def _listed(value: Any) -> Any:
-    """Return a list of one text where a text stands alone."""
+    """Return a single text as a list of one."""
     return [value] if isinstance(value, str) else value
 
 
@@ -67,7 +67,7 @@ _TEXTS = Annotated[list[_TEXT], BeforeValidator(_listed)]
 
 
 class Keys(BaseModel):
-    """A table of the file; None: not given."""
+    """A table of the file; a key that was not given is None."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -79,7 +79,7 @@ def _field(option: Option) -> Any:
 
 
 def _table(name: str, options: Iterable[Option], **more: Any) -> type[Keys]:
-    """Build the model of a table; of two options with one key the last one has it."""
+    """Build the model of a table; if two options share a key, the last one has it."""
     fields = {each.name: _field(each) for each in {each.key: each for each in options}.values()}
     return create_model(name, __base__=Keys, **fields, **more)
 
@@ -98,12 +98,12 @@ Document = _table(
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """A repository's defaults, as its file has them.
+    """A repository's defaults, as read from its file.
 
     Attributes:
-        path: the file, relative to the working directory where it lies there or above.
-        shared, tables: values by the names that options have in Python, so `until_decided`.
-        text: of the file.
+        path: the file, relative to the working directory if it lies there or above.
+        shared, tables: values by the options' names in Python, for example `until_decided`.
+        text: the text of the file.
     """
 
     path: Path
@@ -118,7 +118,7 @@ class Defaults:
         return harmless(f"{self.path}{table}")
 
     def of(self, command: str) -> dict[str, Any]:
-        """Return the values for a command: those that all share, then its own."""
+        """Return the values for a command: those shared by all commands, then its own."""
         its_own = {each.key for each in _OWN.get(command, ())}
         shared = {n: value for n, value in self.shared.items() if _KEYS[n] not in its_own}
         return {**shared, **self.tables.get(command, {})}
@@ -128,7 +128,7 @@ class Defaults:
         return [_KEYS[name] for name in self.of(command)]
 
     def where(self, command: str, name: str) -> str:
-        """Return file and line of a value that `of(command)` has."""
+        """Return the file and line of a value that `of(command)` has."""
         table = (command,) if name in self.tables.get(command, {}) else ()
         prefix = TABLE if self.path.name == PYPROJECT else ()
         line = line_of(self.text, (*prefix, *table, _KEYS[name]))
@@ -136,14 +136,14 @@ class Defaults:
 
 
 def read_defaults() -> Defaults | None:
-    """Read the defaults of the repository around the working directory; None where it has none.
+    """Read the defaults of the repository around the working directory; None if it has none.
 
-    The file is looked for in the working directory and above it, up to the folder that has `.git`.
-    Outside of a repository only the working directory counts.
+    The file is searched for in the working directory and above it, up to the folder with `.git`.
+    Outside a repository, only the working directory is searched.
 
     Raises:
-        InputError: the file cannot be used; each wrong key is named with its line. Or it is
-            another user's, and `TURNGAP_CONFIG` does not name it.
+        InputError: the file has wrong keys, each named with its line, or cannot be used otherwise.
+            Or the file is another user's, and `TURNGAP_CONFIG` does not name it.
     """
     named = os.environ.get(VARIABLE)
     if named == "none":
@@ -171,16 +171,16 @@ def repository_of(here: Path) -> Path | None:
 
 
 def strangers(file: Path) -> set[int]:
-    """Return who else has a file, or what it links to: it can run commands with the user's rights.
+    """Return the other users who own a file or its link's target: it can run commands as the user.
 
-    Not strangers are the user, root, and who has the working directory: in a container root often
-    works in a checkout of another user.
+    The user, root and the owner of the working directory are not strangers: in a container, root
+    often works in another user's checkout.
     """
     return owners(file) - {os.geteuid(), 0} - owners(Path())
 
 
 def owners(path: Path) -> set[int]:
-    """Return the owner of a path and, if it is a link, of what it leads to."""
+    """Return the owner of a path and, if it is a link, the owner of its target."""
     return {path.lstat().st_uid, path.stat().st_uid}
 
 
@@ -205,7 +205,7 @@ def _parts(dotted: str) -> tuple[str, ...]:
 
 
 def _read(file: Path, *, required: bool = False) -> Defaults | None:
-    """Read one file; None where there is none, or it has nothing for turngap."""
+    """Read one file; None if there is none, or if it has nothing for turngap."""
     if not required and not os.path.lexists(file):
         return None
     path = Path(os.path.relpath(file))
@@ -247,7 +247,7 @@ def _keys(table: type[Keys]) -> list[str]:
 
 
 def _refused(error: ValidationError, text: str, prefix: tuple[str, ...], path: Path) -> InputError:
-    """Return the error that names every wrong key with its line, and for an unknown one others."""
+    """Return the error that names every wrong key with its line, and suggests known keys."""
     lines: list[tuple[int, str]] = []
     kind, hints = "config.value", dict[str, None]()
     for problem in problems(error):

@@ -1,6 +1,6 @@
 """Check whether this machine is fit to measure, and which agents it can run.
 
-Nothing is fetched or loaded. The agent of the repository's file is looked for, but gets no call.
+Nothing is downloaded or loaded. The agent in the repository's file is looked for, but not called.
 """
 
 import asyncio
@@ -66,11 +66,11 @@ if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding; `remedy` is empty where there is nothing to do.
+    """One finding; `remedy` is empty if there is nothing to do.
 
     Attributes:
-        needed: whether measuring, or the agent `embedded`, depends on it.
-        downloads: of an agent: the published weights that it loads.
+        needed: whether measuring, or the agent `embedded`, depends on this.
+        downloads: the published weights that the agent loads.
     """
 
     name: str
@@ -86,10 +86,10 @@ class Download:
     """Published weights that an agent loads.
 
     Attributes:
-        bytes: their size; None where only the hub knows it.
+        bytes: their size; None if only the hub knows it.
         here: whether they are on this machine, intact.
-        pinned: whether each file's digest is pinned; else what the hub states is checked.
-        pins: the file that replaces turngap's own pins, where one does.
+        pinned: whether each file's digest is pinned; if not, files are checked against the hub.
+        pins: the file that replaces turngap's own pins, if any.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Download:
 
 
 def examine(library: Path | None = None) -> Iterator[Check]:
-    """Every check, in order, each as it is done."""
+    """Yield every check in order, as soon as it is done."""
     machine = this_machine()
     yield Check(
         "python", True, f"{machine.python} ({sys.executable.split('/')[-1]}) on {machine.system}"
@@ -177,10 +177,10 @@ def _stack(name: str) -> Check:
 
 @dataclass(frozen=True, slots=True)
 class _Lack:
-    """One thing that keeps an engine from running here, and what to do.
+    """One thing that keeps an engine from running here, and its remedy.
 
     Attributes:
-        extra: the extra of turngap that brings it; empty where none does.
+        extra: the extra of turngap that provides what is missing; empty if none does.
     """
 
     why: str
@@ -189,7 +189,7 @@ class _Lack:
 
 
 def _lacking(spec: BackendSpec, settings: BackendSettings) -> Iterator[_Lack]:
-    """All that keeps an engine with these settings from running here."""
+    """List everything that keeps an engine with these settings from running here."""
     engine, device = f"{spec.kind} {spec.name}", getattr(settings, "device", None)
     needs = spec.missing(device)
     # Settings that name a server, or another command, do without the command.
@@ -232,7 +232,7 @@ def _download(weights: Weights) -> Download:
 
 @cache
 def cards() -> tuple[str, ...]:
-    """List the driver's CUDA cards, one a line; empty if it does not answer."""
+    """List the driver's CUDA cards, one a line; empty if the driver does not answer."""
     asked = "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"
     by_tool = [["nvidia-smi", *asked]] if shutil.which("nvidia-smi") else []
     for command in (*by_tool, [sys.executable, "-c", _BY_DRIVER]):
@@ -248,12 +248,12 @@ def cards() -> tuple[str, ...]:
 
 
 def examine_agent(elsewhere: Callable[[], Sequence[int]]) -> Iterator[Check]:
-    """Look at the agent's address, in at most some five seconds; the agent gets no call.
+    """Check the agent's address, in about five seconds at most; the agent gets no call.
 
-    There is nothing to look at without a file, and for an agent that is no URL.
+    There is nothing to check if there is no file or the agent is not a URL.
 
     Args:
-        elsewhere: the usual ports of this machine at which something serves.
+        elsewhere: the usual ports of this machine at which something listens.
     """
     try:
         defaults = read_defaults()
@@ -307,7 +307,7 @@ def _agent(
 
 
 def _look(host: str, port: int) -> tuple[str, str] | None:
-    """Connect; return None if that worked, else why not and what may help, if that is known."""
+    """Connect; return None if that worked, else the reason and, if known, what may help."""
     at = shown_address(host, port)
     in_time = f"{at} did not answer within {LOOK_UP_S + CONNECT_S:g} s"
     found: list[tuple[str, str] | None] = [(in_time, _IS_IT_OPEN)]
@@ -341,7 +341,7 @@ def _why_not(host: str, at: str, error: Exception) -> tuple[str, str]:
 def wanted_by(name: str, sets: Sequence[str] = ()) -> list[Weights]:
     """List the weights of a stack, a stack file or an engine, `BACKEND[,KEY=VALUE…]`.
 
-    An engine need not run here: weights can be fetched for another machine.
+    The engine need not run here: weights can be downloaded for another machine.
 
     Raises:
         InputError: there is no such stack, engine or setting.

@@ -46,20 +46,20 @@ class Option:
 
     Attributes:
         name: its name in Python.
-        commands: those that have it.
-        group: the panel of the help in which it is.
-        help: what it does, in a sentence or two; empty: Python alone has it.
+        commands: the commands that have it.
+        group: its panel in the help.
+        help: its description, in a sentence or two; empty for options of Python alone.
         kind: `str`, `int`, `float`, `bool`, `Path`, or `dict` for names with numbers.
         default: None or an empty text: no value.
-        unit: what stands for the value in the help.
+        unit: the placeholder for the value in the help.
         flag: its flag without dashes, and its key in `turngap.toml`; by default its name.
         least, most: the range of a number.
         many: whether it may be given several times.
         argument: whether it has no flag.
-        shared: whether it stands at the top of `turngap.toml`, for all commands.
+        shared: whether it is a key at the top of `turngap.toml`, for all commands.
         in_file: whether its command's table in `turngap.toml` may have it.
         rare: whether only `--help-all` shows it.
-        complete: what a shell completes: see `turngap.cli.options`.
+        complete: its shell completion; see `turngap.cli.options`.
         env: the environment variable that may hold it.
         aliases: older flags, which no help shows.
         off: whether a switch has a `--no-` flag too.
@@ -100,19 +100,19 @@ class Option:
         return self.default
 
     def expected(self) -> str:
-        """Describe its numbers: `a whole number from 1 to 32`."""
+        """Describe the numbers it takes: `a whole number from 1 to 32`."""
         what = "a whole number" if self.kind is int else "a number"
         least = "" if self.least == -inf else f" from {self.least:g}"
         return f"{what}{least} {'on' if self.most == inf else f'to {self.most:.9g}'}"
 
     def is_refused(self, value: Any) -> bool:
-        """Return whether a value is no number of its type in its range."""
+        """Return whether a value is not a number of the option's type and range."""
         types = int if self.kind is int else int | float
         number = isinstance(value, types) and not isinstance(value, bool) and isfinite(value)
         return not number or not self.least <= value <= self.most
 
     def checked(self, value: Any, shown: str) -> Any:
-        """Return a value as plans take it; None and empty values stay.
+        """Return a value as plans take it; keep None and empty values.
 
         Raises:
             InputError: it is out of range; `shown` is how the option was given.
@@ -457,7 +457,7 @@ Table = tuple[Option, ...]
 
 
 def options_of(command: str, table: Table = OPTIONS, *, typed: bool = True) -> dict[str, Option]:
-    """Return the options of a command by name; `typed`: without those of Python alone."""
+    """Return the options of a command by name; `typed` leaves out those of Python alone."""
     found = (each for each in table if command in each.commands)
     return {each.name: each for each in found if each.help or not typed}
 
@@ -465,9 +465,9 @@ def options_of(command: str, table: Table = OPTIONS, *, typed: bool = True) -> d
 def checked(
     command: str, given: Mapping[str, Any], table: Table = OPTIONS, *, flags: bool = False
 ) -> Asked:
-    """Return the options of a command, each checked; an option that was not given has its default.
+    """Return all options of a command, checked; an option that was not given has its default.
 
-    `flags` names them in errors as they are typed; Python's keywords otherwise.
+    Errors name options as flags if `flags` is set, else as Python's keyword arguments.
 
     Raises:
         InputError: a value is out of its range.
@@ -480,10 +480,10 @@ def checked(
 
 
 def require_ranges(command: str, **numbers: float | None) -> None:
-    """Check numbers by a command's options; None is no number yet.
+    """Check numbers against a command's options; skip None.
 
     Raises:
-        InputError: one is out of its range.
+        InputError: a number is out of its range.
     """
     options = options_of(command, typed=False)
     for name, value in numbers.items():
@@ -494,7 +494,7 @@ Flag = tuple[str, Any]
 
 
 def flags_again(command: str, values: Mapping[str, Any]) -> list[Flag]:
-    """List the flags that ask for these values again, without those that are the default."""
+    """List the flags that ask for these values again, without those at their default."""
     flags: list[Flag] = []
     for name, option in options_of(command).items():
         value = values.get(name)
@@ -507,13 +507,13 @@ def flags_again(command: str, values: Mapping[str, Any]) -> list[Flag]:
 
 
 def quoted(value: Any) -> str:
-    """Quote a value for a shell; `${NAME}` in it stays, and a secret is `(removed)`."""
+    """Quote a value for a shell; keep `${NAME}` in it, and show a secret as `(removed)`."""
     shown = f"{value:g}" if isinstance(value, float) else str(value)
     return shlex.quote(text_without_secrets(shown))
 
 
 def typed(flags: Iterable[Flag]) -> list[str]:
-    """Return each flag as one types it; a switch alone, and no flag whose value is None."""
+    """Return the flags as typed: a switch by its name alone, and no flag for None."""
     return [
         flag if value is True else f"{flag} {quoted(value)}"
         for flag, value in flags

@@ -1,4 +1,4 @@
-"""Plan of a measurement: scenarios, agents, repetitions, and about how long it takes."""
+"""Plan of a measurement: scenarios, agents, repetitions, and the estimated time."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,23 +35,23 @@ DONE_MS = Patience().quiet_after_done_ms
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayPlan:
-    """The plan that every command that plays has in common.
+    """The plan that all commands that play have in common.
 
     Attributes:
-        rounds: how often each agent takes every scenario.
-        phases: how many positions on the agent's 32 ms grid the rounds go through in turn.
-        budget_ms: replaces the budgets that the scenarios name.
+        rounds: how often each agent plays every scenario.
+        phases: the number of positions on the agent's 32 ms grid; the rounds take them in turn.
+        budget_ms: replaces the budgets in the scenarios.
         starved_ms: how late the caller may be before a turn counts as starved.
         calibration_turns: loopback turns that measure the instrument first; with 0 there are none,
             and the run says so.
-        greeting_ms: how long an agent has to speak first; None: the first line shows.
-        no_reply_ms: how long to wait for a reply, from the person's end.
+        greeting_ms: time for an agent to speak first; None to learn it from the first line.
+        no_reply_ms: time to wait for a reply, from the person's end.
         quiet_ms: the silence that ends a reply.
         stop_on_error: end with the first call that the agent loses, or ends early.
-        label: what the user calls what is played.
+        label: the user's name for what is played.
         out: the folder in which runs are stored, `./runs` by default.
-        settings: what the user asked for, stored with each run.
-        telemetry: where conversations are reported; its maker closes it.
+        settings: the user's options, stored with each run.
+        telemetry: the receiver of reports on conversations; its creator closes it.
     """
 
     scenarios: Sequence[LoadedScenario]
@@ -70,7 +70,7 @@ class PlayPlan:
     telemetry: Telemetry = OFF
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be waited for.
+        """Refuse waits that make no sense.
 
         Raises:
             InputError: a budget is longer than the wait for a reply, or a wait is out of range.
@@ -87,7 +87,7 @@ class PlayPlan:
             )
 
     def patience(self, greeting_ms: float) -> Patience:
-        """Return how long the caller waits for what."""
+        """Return the times that the caller waits."""
         waits = {"no_reply_ms": self.no_reply_ms, "quiet_ms": self.quiet_ms}
         return Patience(greeting_ms=greeting_ms, **waits)
 
@@ -96,12 +96,12 @@ class PlayPlan:
         return 1
 
     def record(self) -> PlanRecord | None:
-        """Build what a run stores of the plan to be continued; None if it cannot be."""
+        """Build the stored plan with which a run can be continued; None if it cannot be."""
         return None
 
     @property
     def plays(self) -> int:
-        """Return how often a round plays every scenario, over all agents."""
+        """Return the number of conversations in a round, over all agents."""
         return self.agents
 
     @property
@@ -111,10 +111,10 @@ class PlayPlan:
 
     @property
     def minutes(self) -> float:
-        """About how long that takes.
+        """Estimate the time that the plan takes.
 
-        A turn takes its speech, the gap, the reply and the waits around it (`expected_ms`); to
-        these come the calibration's turns and the start of each process.
+        A turn takes its speech, the gap, the reply and the waits around it (`expected_ms`). The
+        calibration's turns and the start of each process add to that.
         """
         before_s = self.agents * START_S + calibration_s(self.calibration_turns)
         once_ms = sum(expected_ms(s) for s in self.scenarios)
@@ -134,7 +134,7 @@ class ReplayPlan(PlayPlan):
 
     Attributes:
         phase: shifts every turn by this number of samples on its 32 ms grid.
-        continues: a stored run of which only what is missing is played.
+        continues: a stored run; only its missing conversations are played.
     """
 
     target: Target
@@ -153,11 +153,11 @@ class ReplayPlan(PlayPlan):
     ) -> Self:
         """Plan to play these scenarios against an agent.
 
-        `settings` is stored with the run, too; `asked` are the plan's other attributes.
+        `settings` is also stored with the run; `asked` has the plan's other attributes.
 
         Raises:
             InputError: there is no such scenario or agent.
-            AgentError: an engine needs what this machine lacks.
+            AgentError: this machine lacks something that an engine needs.
         """
         folder, loaded = chosen(choice.agent, names, tag, library)
         recorded = {"tag": tag, "seed": choice.seed, "marks": choice.traced, **settings}
@@ -166,7 +166,7 @@ class ReplayPlan(PlayPlan):
 
     @classmethod
     def asked(cls, asked: Asked, **settings: Any) -> Self:
-        """Plan what the options of `replay` ask for; `settings` are stored with the run, too.
+        """Plan according to the options of `replay`; `settings` are also stored with the run.
 
         Raises:
             InputError, AgentError: as `of`.
@@ -187,7 +187,7 @@ class ReplayPlan(PlayPlan):
         return self.phase
 
     def conversations(self) -> Iterator[tuple[LoadedScenario, int, int]]:
-        """Each scenario with its round, counted from 1, and its phase, in the order of play."""
+        """List each scenario with its round, counted from 1, and its phase, in order of play."""
         for number, scenario in product(range(self.rounds), self.scenarios):
             yield scenario, number + 1, self.phase_of(number)
 
@@ -221,26 +221,26 @@ _PLAYED = {
 
 
 def played_as(asked: Asked) -> dict[str, Any]:
-    """Return what a command's options say of how it plays, as attributes of its plan."""
+    """Return the plan's attributes that a command's options set."""
     played = {name: value for name, value in asked.items() if name in _PLAYED}
     return played | ({"calibration_turns": asked.calibration} if "calibration" in asked else {})
 
 
 def calibration_s(turns: int) -> float:
-    """Estimate how long the known gaps take, with the start of the agent that makes them."""
+    """Estimate how long the calibration takes, with the start of its loopback agent."""
     return turns and START_S + turns * CALIBRATION_TURN_S
 
 
 def expected_ms(scenario: LoadedScenario) -> float:
-    """About how long one conversation takes, from its recordings and its expected replies."""
+    """Estimate how long one conversation takes, from its recordings and its expected replies."""
     return sum(end_ms + wait_ms for end_ms, wait_ms in expected_turns_ms(scenario))
 
 
 def expected_turns_ms(scenario: LoadedScenario) -> list[tuple[float, float]]:
-    """About how long each turn takes, in two parts.
+    """Estimate how long each turn takes, in two parts.
 
-    From the beginning of its recording until the person has ended, which is known; and from there
-    until the next recording begins, or the call is over.
+    The first part lasts from the beginning of its recording until the person has ended, which is
+    known. The second lasts until the next recording begins, or the call is over.
     """
     turns = scenario.scenario.turns
     last = When(after_reply_ms=AFTER_REPLY_MS)
@@ -255,7 +255,7 @@ def expected_turns_ms(scenario: LoadedScenario) -> list[tuple[float, float]]:
 
 
 def _wait_ms(reply: str | None, when: When) -> float:
-    """From the end of the person's speech until the next recording begins."""
+    """Estimate the time from the end of the person's speech until the next recording begins."""
     if when.at_ms is not None:
         return when.at_ms
     if when.barge_in_ms is not None:
@@ -269,9 +269,9 @@ class Progress:
     """Receiver of the progress of the work.
 
     Attributes:
-        on_folder: where it will be stored, before anything is played.
-        on_step: what is being done now.
-        on_turn: each turn as it is stored.
+        on_folder: receives the folder that will store the work, before anything is played.
+        on_step: receives a description of the present step.
+        on_turn: receives each turn as it is stored.
     """
 
     on_step: Callable[[str], None] = lambda _: None

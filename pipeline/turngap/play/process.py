@@ -1,4 +1,4 @@
-"""An agent of the user's command: started, watched, and ended with what it started."""
+"""Agent processes of the user's commands: start, watch, and end them with their children."""
 
 import asyncio
 import json
@@ -59,14 +59,13 @@ async def running(
 ) -> AsyncIterator[str]:
     """Start `python -m argv…`, wait for its ready line, yield its URL, and end it afterwards.
 
-    The process prints one JSON line, `{"ready": true, "url": "ws://…"}`, when it serves, or its
-    error document instead; `told` gets the whole of that line. Its stderr goes to `log`. It finds
-    `document` in the first line of its stdin, as JSON.
+    The process prints one JSON line, `{"ready": true, "url": "ws://…"}`, when it serves, or else
+    its error document; `told` receives the whole ready line. Its stderr goes to `log`. The first
+    line of its stdin is `document`, as JSON.
 
     Raises:
-        TurngapError: the process's own error, where it said one.
-        AgentError: it ended, or said nothing in time; or it ended later, and the line to it was
-            lost by that.
+        TurngapError: the process reported an error of its own.
+        AgentError: it ended or said nothing in time, or it ended later and its line was lost.
     """
     async with child(argv, log, python=python, cwd=cwd, answers=True) as process:
         if document is not None and process.stdin is not None:
@@ -86,13 +85,13 @@ async def child(
     cwd: Path | None = None,
     answers: bool = False,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run `python -m argv…` for as long as this lasts; what it prints goes to `log`.
+    """Run `python -m argv…` for as long as this lasts; its output goes to `log`.
 
-    Where it `answers`, its stdout is for its parent to read. It ends when its stdin does, so that
-    it does not outlive a parent that is killed.
+    If it `answers`, its parent reads its stdout. It ends when its stdin does, so it never outlives
+    a parent that is killed.
 
     Raises:
-        AgentError: it ended, and the line to it was lost by that.
+        AgentError: it ended, and its line was lost.
     """
     with ExitStack() as stack:
         with writing(log):
@@ -123,9 +122,9 @@ async def child(
 
 
 def _clean(log: Path) -> None:
-    """Remove the secrets that an engine put into its log, from its arguments or its errors.
+    """Remove secrets that an engine wrote to its log, in its arguments or its errors.
 
-    Of a long log only its end is kept.
+    Of a long log, only the end is kept.
     """
     with suppress(OSError):
         text = _end_of(log, MOST_LOG_BYTES)
@@ -159,7 +158,7 @@ async def _ready(process: asyncio.subprocess.Process, log: Path) -> Mapping[str,
 
 
 async def _exit_code(process: asyncio.subprocess.Process) -> int | None:
-    """Return the exit code of the process, which is known a little after its line is lost."""
+    """Return the exit code of the process, which is known shortly after its line is lost."""
     with suppress(TimeoutError):
         async with asyncio.timeout(ENDING_S):
             return await process.wait()
@@ -192,7 +191,7 @@ def _own_error(said: bytes, code: int) -> TurngapError | None:
 
 
 def last_error(log: Path) -> str:
-    """Return the last line of the log that ends a traceback, without secrets; empty: none."""
+    """Return the last line of the log that ends a traceback, without secrets; or an empty text."""
     return printable(next(reversed(_ERROR.findall(_end_of(log))), ""), MOST_SENTENCE)
 
 
@@ -214,7 +213,7 @@ def last_lines(log: Path) -> str:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Ask the process's whole group to end; insist if it does not."""
+    """Ask the process's whole group to end, then kill it if it does not."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, sign)
@@ -251,12 +250,12 @@ async def started(
 ) -> AsyncIterator[None]:
     """Start an agent by a command, wait until its URL's port is open, and end it afterwards.
 
-    What it prints goes to `log`. `on_wait` gets what is waited for, every `tell_every_s`.
+    Its output goes to `log`. `on_wait` receives the reason for the wait, every `tell_every_s`.
 
     Raises:
         InputError: the command cannot be run, or the port is taken already.
-        AgentError: it ended before it served, or does not serve in time; or it ended later, and the
-            line to it was lost by that.
+        AgentError: it ended before it served, it does not serve in time, or it ended later and its
+            line was lost.
     """
     argv = argv_of(command)
     require_free(command, url)
@@ -302,7 +301,7 @@ async def served_by(command: str, log: Path) -> AsyncIterator[list[int]]:
 
 
 def require_free(command: str, url: str) -> None:
-    """Refuse a port that is in use, since not the command's agent would be measured.
+    """Refuse a port that is in use, because another agent than the command's would be measured.
 
     Raises:
         InputError: it is taken, or the URL has no host.
@@ -335,7 +334,7 @@ def address_of(url: str) -> tuple[str, int]:
 
 
 def addresses_of(host: str) -> set[str]:
-    """Return the IP addresses that a connection to a host reaches; none if it is not known."""
+    """Return the IP addresses of a host; none if the host is unknown."""
     with suppress(OSError, UnicodeError):
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         addresses = [ip_address(str(each[4][0]).partition("%")[0]) for each in found]
@@ -345,7 +344,7 @@ def addresses_of(host: str) -> set[str]:
 
 
 def shown_address(host: str, port: int) -> str:
-    """Return a host and a port as a URL has them."""
+    """Format a host and a port as in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -353,7 +352,7 @@ def argv_of(command: str) -> list[str]:
     """Return the words of a command, split as a shell would.
 
     Raises:
-        InputError: there are none, they are meant for a shell, or the program is not here.
+        InputError: the command is empty or needs a shell, or its program is not on this machine.
     """
     try:
         argv = shlex.split(command)
@@ -387,7 +386,7 @@ def argv_of(command: str) -> list[str]:
 
 
 def _unquoted(match: re.Match[str]) -> str:
-    """Return what a shell would still look at in a quoted text."""
+    """Return the part of a quoted text that a shell would still expand."""
     return "$x" if match[0][0] == '"' and _EXPANDED.search(match[0].replace("\\$", "")) else "x"
 
 

@@ -1,4 +1,4 @@
-"""Continue a run that was interrupted: the same plan, checked against what is there today."""
+"""Continue an interrupted run with the same plan, after checking that nothing has changed."""
 
 import json
 import os
@@ -51,17 +51,17 @@ def continued(
     sets: Sequence[str] = (),
     scenarios: Sequence[str] = (),
 ) -> ReplayPlan:
-    """Plan to play what a run lacks, under its own settings.
+    """Plan to play the missing conversations of a run, with its own settings.
 
-    A stored document is data, and may be another person's. Of what it names are taken the plan of
-    turns, numbers, an installed stack and a plain URL; all else (`to_type`) has to be given again,
-    as one gives it to `turngap replay`.
+    A stored document may be another person's. Only its plan of turns, numbers, an installed stack
+    and a plain URL are taken from it. The user has to give all else (`to_type`) again, as for
+    `turngap replay`.
 
-    `scenarios` are the folder of its scenarios, where that has moved, or their files.
+    `scenarios` are the folder of its scenarios, if that has moved, or their files.
 
     Raises:
         InputError: the run does not say how it was played, something has to be given again, or its
-            agent, its scenarios or its metrics are not the same any more.
+            agent, its scenarios or its metrics have changed.
     """
     asked = run.record.plan
     if asked is None:
@@ -129,15 +129,15 @@ def continued(
 
 
 def command_to_resume(run: Run) -> str:
-    """Return the command that plays what a run of `replay` lacks."""
+    """Return the command that plays the missing conversations of a `replay` run."""
     words = typed((flag, printable(str(value))) for flag, value in to_type(run))
     return " ".join(["turngap replay --resume", quoted(run.path), *map(str.strip, words)])
 
 
 def to_type(run: Run) -> list[Flag]:
-    """List what of a stored plan only the user may name; scenarios and their folder have no flag.
+    """List the parts of a stored plan that only the user may name; scenarios have no flag.
 
-    Whatever it is of these, it runs, opens or loads something, or sends out a secret of the user's.
+    Each of them runs, opens or loads something, or sends out a secret of the user's.
     """
     asked, start = run.record.plan, run.record.agent.get("start")
     assert asked is not None
@@ -160,7 +160,7 @@ def to_type(run: Run) -> list[Flag]:
 
 
 def _key(flag: Flag) -> str:
-    """Name what a flag gives: one of several settings, or a scenario by its file."""
+    """Name the thing that a flag gives: one of several settings, or a scenario by its file."""
     name, value = flag
     if name == "--set":
         return f"--set {printable(value.partition('=')[0])}"
@@ -171,7 +171,7 @@ def _key(flag: Flag) -> str:
 
 
 def _within(asked: PlanRecord, file: str) -> str:
-    """Return a scenario's path within its library; it begins with `..` where it is elsewhere."""
+    """Return a scenario's path within its library; it begins with `..` if it is outside."""
     return os.path.relpath(Path(file), Path(asked.library))
 
 
@@ -196,7 +196,7 @@ def _is_secret(text: str) -> bool:
 
 
 def _is_plain(agent: str) -> bool:
-    """Return whether it is an installed stack, or a WebSocket's URL that gets no secret."""
+    """Return whether the agent is an installed stack, or a WebSocket URL that gets no secret."""
     if "://" not in agent or _is_secret(agent) or is_start(agent):
         return agent in stack_files()
     check_url(agent, agent)
@@ -205,7 +205,7 @@ def _is_plain(agent: str) -> bool:
 
 
 def changes_since(run: Run) -> list[str]:
-    """List what has changed since the run began, but does not prevent continuing it."""
+    """List the changes since the run began that do not prevent continuing it."""
     record = run.record
     pairs = (
         ("turngap", record.turngap_version, __version__),
@@ -246,9 +246,9 @@ _OF_A_PIECE = (
 
 
 def next_piece(run: Run, opening: RunRecord) -> RunRecord:
-    """Build the record of a stored run that continues now, as `opening` would begin a new one.
+    """Build the record of a stored run that continues now; `opening` is the record of a new run.
 
-    A piece that was killed does not know its turns: it has those that no earlier one has.
+    A killed piece does not know its number of turns: all that no earlier piece has are its own.
     """
     if not run.turns:
         kept = {"settings": run.record.settings, "label": run.record.label}
@@ -266,7 +266,7 @@ def next_piece(run: Run, opening: RunRecord) -> RunRecord:
 
 
 def noted(record: RunRecord, known: dict[str, Any]) -> RunRecord:
-    """Add what is known of the present piece to the record of a run that is being played."""
+    """Add the known facts of the present piece to the record of a run that is being played."""
     if not record.pieces:
         return record.model_copy(update=known)
     *earlier, last = record.pieces
@@ -274,7 +274,7 @@ def noted(record: RunRecord, known: dict[str, Any]) -> RunRecord:
 
 
 def with_last_piece(opening: RunRecord, ended: dict[str, Any], turns: int) -> RunRecord:
-    """Add what is known at the end of a run with this many turns to its record.
+    """Add the facts known at the end of a run with this many turns to its record.
 
     A run of one piece lists no pieces.
     """

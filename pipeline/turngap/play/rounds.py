@@ -1,4 +1,4 @@
-"""Conversations in rounds, with one agent or with several in turns: a slow spell hits them all."""
+"""Conversations in rounds, with one agent or several in turn, so a slow spell hits all of them."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -20,7 +20,7 @@ from turngap.testing.dialects import HALVES
 
 
 async def replay(plan: ReplayPlan, progress: Progress = SILENT) -> tuple[Run, TurngapError | None]:
-    """Play the plan. The run is stored whatever happens; an error that ended it comes back too.
+    """Play the plan. The run is always stored; an error that ended it is returned too.
 
     Raises:
         InputError: the run's folder cannot be made.
@@ -42,8 +42,8 @@ async def play_in_turns(
 ) -> TurngapError | None:
     """Play every scenario against each run's agent, the next round in the opposite order.
 
-    Returns the error that ended it, if one did: an agent does not start, cannot be reached, or the
-    line was lost. What was finished before is stored.
+    Returns the error that ended it, if any: an agent does not start, cannot be reached, or the line
+    was lost. Everything finished before is stored.
     """
     try:
         with all_kept(runs), undisturbed():
@@ -88,13 +88,13 @@ async def identified(
     telemetry: Telemetry = OFF,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Endpoint:
-    """Find out the dialect of an agent at a URL, and that it is there, before anything is played.
+    """Find out the dialect of an agent at a URL, and that it answers, before anything is played.
 
-    An agent whose dialect is named sees no call: a phone bot would start its pipeline for it. With
-    telemetry, it has to trace none of the calls that it sees.
+    An agent whose dialect is named gets no call, because a phone bot would start its pipeline for
+    it. With telemetry, the agent must not trace the calls made here.
 
     Raises:
-        AgentError: it is not there, or speaks nothing that is known.
+        AgentError: it does not answer, or speaks no known dialect.
     """
     if not target.choice.is_url:
         return endpoint
@@ -112,8 +112,8 @@ async def calibrate_each(
 ) -> None:
     """Measure the instrument once in each dialect that is spoken, as the plan asks.
 
-    The figures are stored with the first run in that dialect. A run in one that no loopback agent
-    speaks is not calibrated, and says so.
+    The figures are stored with the first run in that dialect. If no loopback agent speaks a run's
+    dialect, the run is not calibrated and says so.
     """
     if not plan.calibration_turns:
         return
@@ -124,7 +124,7 @@ async def calibrate_each(
 
 
 async def calibrated(dialect: str, turns: int, folder: Path) -> CalibrationRecord | None:
-    """Measure the instrument in a dialect; None where no loopback agent speaks it.
+    """Measure the instrument in a dialect; None if no loopback agent speaks it.
 
     Raises:
         InconclusiveError: as `calibrate`.

@@ -1,4 +1,4 @@
-"""One run while it happens: conversations are played into it, each turn is stored as it ends."""
+"""One run while it happens: it plays conversations and stores each turn as it ends."""
 
 import asyncio
 import gc
@@ -67,10 +67,10 @@ class RunInProgress:
     """The run of one agent of a plan while it is played. `finish` judges and closes it.
 
     Args:
-        name: of the run's folder, after the UTC stamp.
-        out: the folder to store it in, where that is not the plan's.
-        settings: stored with the run in place of the plan's.
-        continues: the stored run that this is the next piece of; its turns are not stored again.
+        name: the name of the run's folder, after the UTC stamp.
+        out: the folder to store it in, if not the plan's.
+        settings: stored with the run instead of the plan's.
+        continues: the stored run whose next piece this is; its turns are not stored again.
 
     Raises (when made):
         InputError: the folder cannot be made, or written to.
@@ -127,8 +127,8 @@ class RunInProgress:
         """Play one conversation against the agent there, `phase` samples at 16 kHz off the grid.
 
         Raises:
-            AgentError: the agent cannot be reached, or the line was lost, and the run is not to go
-                on for that; what was finished before is stored.
+            AgentError: the agent cannot be reached, or the line was lost and the run must stop for
+                that; everything finished before is stored.
         """
         clock, reached = MonotonicClock(precise=True), self._reached
         try:
@@ -152,7 +152,7 @@ class RunInProgress:
         """Refuse a run in which every call was lost before anything was heard.
 
         Raises:
-            AgentError: why the last one was.
+            AgentError: the reason why the last call was lost.
         """
         calls, lost = calls_of(self.turns)
         if self._lost is not None and calls == lost and not self._has_heard():
@@ -198,12 +198,12 @@ class RunInProgress:
         watch: Clock | None = None,
         traced: Recorder | None = None,
     ) -> None:
-        """Play one conversation over a line that is open; `watch` is the `Conversation`'s.
+        """Play one conversation over an open line; `watch` is the `Conversation`'s.
 
-        A call that the agent ends or loses is stored with its other turns as errors.
+        If the agent ends or loses a call, its other turns are stored as errors.
 
         Raises:
-            AgentError: the line was lost, and the run is not to go on for that; what was finished
+            AgentError: the line was lost, and the run must stop for that; everything finished
                 before is stored.
         """
         where, last = (scenario, repeat, phase), 0
@@ -259,10 +259,10 @@ class RunInProgress:
     def _end_call(
         self, where: tuple[LoadedScenario, int, int], last: int, failure: AgentError
     ) -> None:
-        """Take how a call that had been opened came to its end, after turn `last`.
+        """Record how an opened call ended, after turn `last`.
 
         Raises:
-            AgentError: as `_lose_call`, or the agent did what ends a run.
+            AgentError: as `_lose_call`, or the agent did something that ends a run.
         """
         whole = last == len(where[0].scenario.turns)
         if failure.kind == LINE_LOST or (failure.kind == HUNG_UP and not whole):
@@ -273,7 +273,7 @@ class RunInProgress:
     def _lose_call(
         self, where: tuple[LoadedScenario, int, int], last: int, failure: AgentError
     ) -> None:
-        """Store the turns that a call had left when it was lost after turn `last`.
+        """Store the remaining turns of a call that was lost after turn `last`.
 
         Raises:
             AgentError: too many calls were lost, or the run is to stop for one.
@@ -309,15 +309,15 @@ class RunInProgress:
             )
 
     def _note_measured(self) -> None:
-        """Store what a killed run could not store any more."""
+        """Store the facts that a killed run could no longer store."""
         known = {"clock_offset": self._offset, "calibration": self.calibration}
         self._note_opening(noted(self._opening, known))
 
     def _note_line(self, line: Line) -> None:
-        """Store what is spoken, and at which rate the person is heard.
+        """Store the line's dialect, and the sample rate at which the person is heard.
 
         Raises:
-            AgentError: it is not what was spoken in the turns that are stored.
+            AgentError: it differs from that of the stored turns.
         """
         agent = self._opening.agent
         spoken = dict(zip(TOLD_BY_THE_LINE, (line.dialect, line.rate), strict=True))
@@ -340,7 +340,7 @@ class RunInProgress:
         """Store which models the agent found when it started.
 
         Raises:
-            AgentError: the run is continued, and they are others than before.
+            AgentError: the run is continued, and the models are not the same as before.
         """
         before = self._opening.found
         if self._opening.pieces and before and before != chosen.found:
@@ -394,7 +394,7 @@ class RunInProgress:
         self._on_turn(record)
 
     def finish(self, failure: str | None = None) -> Run:
-        """Judge the run, and close it. `unwritten` says whether the disk refused its last word."""
+        """Judge the run, and close it. `unwritten` says whether the last write to disk failed."""
         played, planned = len(self.turns), self._opening.planned_turns
         doubts = doubts_of(self.turns)
         marked = tuple(self._marked(turn, doubts.get(turn.key)) for turn in self.turns)
@@ -428,7 +428,7 @@ class RunInProgress:
         return run if marked == run.turns else rewritten(run, closing, marked)
 
     def _marked(self, turn: Turn, doubt: str | None) -> Turn:
-        """Note what only the rest of the run shows of a turn."""
+        """Add the notes on a turn that only the rest of the run can show."""
         own = any(mark.name == "endpoint" for mark in turn.marks)
         if own or turn.ambiguous:
             return turn
@@ -441,7 +441,7 @@ class RunInProgress:
         return turn.model_copy(update={"notes": {**turn.notes, note: 1}}) if note else turn
 
     def _why_greeting(self, gap_ms: float) -> str:
-        """Say why what was heard first in a call may have been a greeting; empty if it was none."""
+        """Say why the first speech in a call may have been a greeting; empty if it was none."""
         if self._greetings.greets:
             return UNHEARD_GREETING
         if self._greetings.steady:
@@ -512,7 +512,7 @@ async def _in_a_thread(work: Callable[..., None], *arguments: Any) -> None:
 
 @contextmanager
 def kept(finish: Callable[[str], object]) -> Iterator[None]:
-    """Store what is played as failed, with the reason, when something else than an agent ends it.
+    """Store the work as failed, with the reason, if something else than an agent ends it.
 
     `finish` stores it.
     """
@@ -530,7 +530,7 @@ def kept(finish: Callable[[str], object]) -> Iterator[None]:
 
 @contextmanager
 def all_kept(runs: Iterable[RunInProgress]) -> Iterator[None]:
-    """Store every run as failed when something else than an agent ends them."""
+    """Store every run as failed if something else than an agent ends them."""
     with ExitStack() as stack:
         for run in runs:
             stack.enter_context(kept(run.finish))

@@ -40,16 +40,16 @@ class AgentChoice:
     """The agent as chosen on the command line.
 
     Attributes:
-        agent: a stack's name, a stack file, a `ws://` URL, or the folder of a checkout of turngap,
-            where `DIR#STACK` names one of its stacks (else `embedded`). A stack's name is never a
-            folder that happens to be called so: `./NAME` is.
+        agent: a stack's name, a stack file, a `ws://` URL, or the folder of a checkout of turngap;
+            `DIR#STACK` names one of the checkout's stacks (else `embedded`). A stack's name is
+            never read as a folder of the same name: write `./NAME` for that.
         backends: replacements of a stack's engines, by kind.
         sets: `table.key=value` settings of a stack.
         seed: for engines that draw random numbers.
         traced: whether the agent reports its marks.
-        offers: LLMs that a caller may switch to, as `turngap serve --offer` has them.
-        dialect, headers: of a URL, as in `Endpoint`.
-        start: the command that starts the agent of a URL; None: it runs already.
+        offers: LLMs that a caller may switch to, as for `turngap serve --offer`.
+        dialect, headers: for a URL, as in `Endpoint`.
+        start: the command that starts the agent of a URL; None if it runs already.
     """
 
     agent: str = "embedded"
@@ -70,13 +70,13 @@ class AgentChoice:
         llm: str | None = None,
         **how: Any,
     ) -> Self:
-        """Return what `--set` and `--llm` ask for; `how` are other attributes.
+        """Build a choice from `--set` and `--llm`; `how` has the other attributes.
 
         `seed=N` and `marks=false` among the `sets` are attributes of their own, and so is an
-        engine, as `stt=NAME`.
+        engine, as in `stt=NAME`.
 
         Raises:
-            InputError: a seed is no number, or marks are neither true nor false.
+            InputError: a seed is not a number, or marks are neither true nor false.
         """
         remember_arguments(sets or ())
         engines, others = engines_of(sets or ())
@@ -131,12 +131,12 @@ class AgentChoice:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Return where an agent at a URL is, and how it is spoken to."""
+        """Return the address of an agent at a URL, with its dialect and headers."""
         return Endpoint(self.agent, self.dialect, self.headers)
 
     @property
     def checkout(self) -> "Checkout | None":
-        """Return the checkout that is meant: what lies in a folder, or `DIR#STACK`."""
+        """Return the checkout that is meant: a folder, or `DIR#STACK`."""
         folder, mark, stack = self.agent.partition("#")
         if self.is_url or not (mark or (is_dir(Path(folder)) and folder not in stack_files())):
             return None
@@ -152,7 +152,7 @@ class AgentChoice:
 
     @property
     def shown(self) -> str:
-        """Return the name, or where it is, without query and secrets: `127.0.0.1:8765/ws`."""
+        """Return the name, or the address without query and secrets: `127.0.0.1:8765/ws`."""
         if not self.is_url:
             return self.name
         return text_without_secrets(place_of(self.agent)).partition("?")[0].partition("://")[2]
@@ -201,7 +201,7 @@ class Checkout:
 
     @property
     def python(self) -> Path:
-        """Its interpreter; not resolved, or the link would lead out of the environment."""
+        """Its interpreter; not resolved, because the link would lead out of the environment."""
         return self.folder / ".venv" / "bin" / "python"
 
     def require(self) -> None:
@@ -231,7 +231,7 @@ def _needs_tools(turn: UserTurn) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An agent that can be played against, checked as far as it can be without starting it."""
+    """An agent that can be played against, checked as far as possible without starting it."""
 
     choice: AgentChoice
     library: Path
@@ -252,9 +252,9 @@ class Target:
         return {"stack": self.stack.name, **self.stack.model_dump(exclude={"name"})}
 
     def stand_ins(self, scenarios: Iterable[Scenario]) -> tuple[str, ...]:
-        """List what is not real when these scenarios are played against it, as a run stores it.
+        """List what is simulated when these scenarios are played, as a run stores it.
 
-        For an agent from a checkout or at a URL only the voices are known.
+        For an agent from a checkout or at a URL, only the voices are known.
         """
         found = stand_ins_of(self._engines())
         voices = any(scenario.voices == "synthetic" for scenario in scenarios)
@@ -290,10 +290,11 @@ class Target:
         waits: Callable[[str], None] = lambda what: None,
         max_sessions: int | None = None,
     ) -> AsyncIterator[Endpoint]:
-        """Return where the agent is; what has to be started for it runs for as long as this lasts.
+        """Return the agent's address; start its process first if needed, and keep it running.
 
-        `told` gets what a stack's process chose at its start; `waits` gets what a command is waited
-        for; `max_sessions` are the calls at once that one of ours is to take.
+        `told` receives the choices that a stack's process made at its start. `waits` receives the
+        reason for waiting for a command. `max_sessions` is how many calls at once our own agent
+        must take.
         """
         checkout = self.choice.checkout
         if checkout is not None:
@@ -316,13 +317,13 @@ class Target:
                 yield Endpoint(url, PIPECAT)
 
     def _document(self, max_sessions: int | None) -> dict[str, Any]:
-        """Build what `turngap serve --document` reads: the choice as it is."""
+        """Build the document that `turngap serve --document` reads: the choice as it is."""
         # Both sides know the same words: those of the library that is played.
         where = {"library": str(self.library.resolve()), "max_sessions": max_sessions}
         return {"choice": dataclasses.asdict(self.choice), **where}
 
     def _arguments(self, stack: str, max_sessions: int | None) -> list[str]:
-        """Return what another checkout of turngap, maybe an older one, is started with."""
+        """Return the arguments that start another checkout of turngap, maybe an older one."""
         arguments = ["serve", "--agent", stack, "--port", "0", "--json"]
         arguments += ["--scenarios", str(self.library.resolve())]
         if max_sessions is not None:

@@ -1,4 +1,4 @@
-"""Turns on their way: from a scenario's to what the caller plays, to what is stored and doubted."""
+"""Conversions of turns: from a scenario to a cue, then to what is stored and doubted."""
 
 import traceback
 from collections.abc import Sequence
@@ -40,9 +40,9 @@ def turn_record(
     budget_ms: float | None,
     starved_ms: float = STARVED_MS,
 ) -> Turn:
-    """One line of `turns.jsonl`.
+    """Build one line of `turns.jsonl`.
 
-    If turngap cannot make one of what the agent said, the turn is an `error` without it.
+    If turngap fails on what the agent said, the turn becomes an `error` without that.
     """
     number = played.turn.turn
     turn = scenario.turns[number - 1]
@@ -96,7 +96,7 @@ def unplayed(
     repeat: int,
     phase_ms: float,
 ) -> Turn:
-    """Build the record of a turn that a call did not come to."""
+    """Build the record of a turn that a call did not reach."""
     return Turn.of(
         unfinished(UserSpeech(number, 0, 0), TurnEnded(number, 0, ended), why),
         replace(utterance(scenario, number, budget_ms), pauses=None),
@@ -109,7 +109,7 @@ def unplayed(
 
 
 def utterance(scenario: Scenario, number: int, budget_ms: float | None) -> Utterance:
-    """Return what is said in a turn; `budget_ms` overrides its own."""
+    """Return the words of a turn; `budget_ms` overrides the turn's own."""
     turn = scenario.turns[number - 1]
     return Utterance(
         scenario=scenario.name,
@@ -193,7 +193,7 @@ APART_NS = 1_500_000_000
 
 
 class Greetings:
-    """Decides for each call of an agent how long to wait for a greeting.
+    """Rule that decides, for each call of an agent, how long to wait for a greeting.
 
     Attributes:
         greets: the agent has greeted.
@@ -207,7 +207,7 @@ class Greetings:
 
     @property
     def wait_ms(self) -> float:
-        """Return how long to wait in the next call: as asked for, or as the calls before showed."""
+        """Return how long to wait in the next call, as requested or as earlier calls showed."""
         if self._asked_ms is not None:
             return self._asked_ms
         if self.greets:
@@ -216,17 +216,17 @@ class Greetings:
 
     @property
     def open(self) -> bool:
-        """Return whether turngap itself has to find out how long to wait."""
+        """Return whether turngap still has to find out how long to wait."""
         return self._asked_ms is None
 
     @property
     def decided(self) -> bool:
-        """Return whether nothing more is to be learnt from a call."""
+        """Return whether further calls can change nothing."""
         return self._asked_ms is not None or self.greets or len(self._silent) >= SILENT_CALLS
 
     @property
     def steady(self) -> bool:
-        """Return whether the agent first speaks at the same time of each call, as a greeting is."""
+        """Return whether the agent first speaks at the same time in each call, as in a greeting."""
         if not self._firsts:
             return False
         onsets, ends = (max(each) - min(each) for each in zip(*self._firsts, strict=True))
@@ -235,7 +235,7 @@ class Greetings:
     def take(self, *, greeted: bool, cut_in: bool, first_ns: tuple[int, int] | None = None) -> None:
         """Learn from a call. An agent that suddenly cuts into its first turn may have greeted.
 
-        `first_ns`: how long after the opening the agent first spoke, and the person had ended.
+        `first_ns`: the times from the opening to the agent's first speech and to the person's end.
         """
         self.greets |= greeted
         if first_ns is not None and not greeted:

@@ -1,4 +1,4 @@
-"""Plays the agents of `turngap.testing.zoo` and compares what turngap reads with the truth."""
+"""Play the agents of `turngap.testing.zoo`, and compare turngap's figures with the truth."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,11 +36,11 @@ Verdict = Literal["right", "refused", "wrong"]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The reading of an agent in a dialect.
+    """turngap's figures of an agent in a dialect.
 
     Attributes:
         turns: all that were stored, by call.
-        off: what differs from the truth, a sentence each.
+        off: the differences from the truth, a sentence each.
     """
 
     agent: Agent
@@ -100,7 +100,7 @@ def begin(agent: Agent, dialect: str, out: Path) -> RunInProgress:
 
 
 def reading(agent: Agent, dialect: str, stored: Run) -> Reading:
-    """Read the run of an agent's calls against the truth."""
+    """Compare the run of an agent's calls with the truth."""
     played = {(turn.repeat, turn.turn): turn for turn in stored.turns}
     numbers = range(1, len(scenario_of(agent.barge_ms).scenario.turns) + 1)
     turns = [played.get(key) for key in product(range(1, agent.calls + 1), numbers)]
@@ -132,7 +132,7 @@ def _read(agent: Agent, dialect: str) -> Reading:
 
 
 def judge(agent: Agent, turns: Sequence[Turn | None]) -> tuple[Verdict, Sequence[str]]:
-    """Hold the turns of all calls against the truth; return the worst verdict and what is off."""
+    """Compare the turns of all calls with the truth; return the worst verdict and differences."""
     judged = [_judge_turn(right, turn) for right, turn in _with_truths(agent, turns)]
     off = [f"turn {number}: {why}" for number, (_, why) in enumerate(judged, start=1) if why]
     order: tuple[Verdict, ...] = ("wrong", "refused", "right")
@@ -161,7 +161,7 @@ def _reasons(turn: Turn | None) -> list[str]:
 
 
 def _shown(right: Truth, turn: Turn | None) -> str:
-    """Name what was read: as the truth has it where it is right, else with the reason."""
+    """Name the figure: in the truth's words if it is right, else with the reason."""
     if _judge_turn(right, turn)[0] == "right":
         return _words(right)
     return ": ".join([_words(_read_of(turn)), *_reasons(turn)])
@@ -189,7 +189,7 @@ def _read_of(turn: Turn | None) -> Truth:
 
 
 def _words(figures: Truth) -> str:
-    """Name the figures; the sound and the answer only where they are not those of the gap."""
+    """Name the figures; leave out the sound and the answer where they equal the gap."""
     gap = figures.get("gap")
     shown = [
         f"{name.replace('_', ' ')} {value:,.0f}"
@@ -205,7 +205,7 @@ def _distinct(words: Iterable[str]) -> str:
 
 
 def rows_of(readings: Iterable[Reading]) -> list[dict[str, str]]:
-    """Make rows for people, in which dialects share a row where an agent is read the same."""
+    """Build rows for people; dialects share a row if an agent's figures are the same in them."""
     found: dict[tuple[str, ...], list[str]] = {}
     for each in readings:
         reads = _distinct(starmap(_shown, _with_truths(each.agent, each.turns)))

@@ -62,9 +62,9 @@ def is_loud(pcm: Pcm, amplitude: float) -> bool:
 def audible_samples(
     pcm: Pcm, window: int, threshold: float, peak: float | None = None
 ) -> NDArray[np.intp]:
-    """Return the indices of the samples over `peak`, or the threshold, that are in a loud window.
+    """Return the indices of samples in a loud window that exceed `peak`, or else the threshold.
 
-    Integers throughout: a sum of floats would depend on where in the stream it began.
+    All sums are integers: a sum of floats would depend on where in the stream it began.
     """
     if len(pcm) < window:
         return np.empty(0, dtype=np.intp)
@@ -83,10 +83,10 @@ def audible_samples(
 
 
 def audible_onset(pcm: Pcm, rate: int, dbfs: float = AUDIBLE_DBFS) -> int | None:
-    """Index of the first audible sample, or None.
+    """Return the index of the first audible sample, or None.
 
-    Audible is a sample at or over `dbfs` in a stretch of 10 ms whose RMS, clicks capped, is at or
-    over it too. Neither a click nor a noise floor below the level is, and an abrupt onset is found
+    A sample is audible at or over `dbfs`, in a stretch of 10 ms whose RMS, clicks capped, is at or
+    over it too. A click, or a noise floor below the level, is not audible; an abrupt onset is found
     to the sample.
     """
     audible = audible_samples(pcm, window_samples(rate), dbfs_to_amplitude(dbfs))
@@ -94,7 +94,7 @@ def audible_onset(pcm: Pcm, rate: int, dbfs: float = AUDIBLE_DBFS) -> int | None
 
 
 def audible_end(pcm: Pcm, rate: int, dbfs: float = AUDIBLE_DBFS) -> int | None:
-    """Index of the last audible sample, or None; `audible_onset` of the audio played backwards."""
+    """Return the index of the last audible sample, or None: `audible_onset` played backwards."""
     audible = audible_samples(pcm, window_samples(rate), dbfs_to_amplitude(dbfs))
     return int(audible[-1]) if len(audible) else None
 
@@ -110,7 +110,7 @@ class SpeechStart:
 class SpeechEnd:
     """Speech that had started was last audible at stream position `sample`.
 
-    `dbfs` of its loud parts, if known.
+    `dbfs` is the level of its loud parts, if known.
     """
 
     sample: int
@@ -120,9 +120,9 @@ class SpeechEnd:
 class SpeechDetector:
     """`audible_onset` and `audible_end` over a stream that arrives in pieces.
 
-    Speech has ended once `gap_ms` pass without an audible sample. The events and their positions
-    do not depend on how the stream is cut into pieces, only the moment they are reported does: a
-    sample is judged once the whole window that it begins is there.
+    Speech has ended once `gap_ms` pass without an audible sample. Cutting the stream differently
+    changes only when events are reported, never the events or their positions: a sample is judged
+    once the whole window that begins at it has arrived.
     """
 
     def __init__(self, rate: int, *, gap_ms: float = 300.0, dbfs: float = AUDIBLE_DBFS) -> None:
@@ -142,10 +142,10 @@ class SpeechDetector:
         return self._last_audible is not None
 
     def feed(self, pcm: Pcm) -> list[SpeechStart | SpeechEnd]:
-        """Take the stream's next samples; return what became known by them, in order.
+        """Take the stream's next samples; return the new events, in order.
 
-        Nothing is searched before something can become known: in silence not before a sample is
-        loud, in speech not before it may have ended.
+        The search starts only when something can be found: in silence once a sample is loud, in
+        speech once it may have ended.
         """
         self._pieces.append(pcm)
         self._received += len(pcm)
@@ -190,7 +190,7 @@ class SpeechDetector:
             self._pieces_at = keep_from
 
     def _judge(self, upto: int) -> list[SpeechStart | SpeechEnd]:
-        """Events of the samples up to stream position `upto` (exclusive) not judged before."""
+        """Return the events of unjudged samples up to stream position `upto` (exclusive)."""
         judged, self._judged = self._judged, upto
         if not self._pieces:
             return []

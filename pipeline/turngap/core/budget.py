@@ -36,8 +36,8 @@ def outcome_of(
 ) -> Outcome:
     """Classify the turn; `failed` means that the agent reported that it could not answer.
 
-    A lost connection is an error even if the reply had begun, and so is a reply that failed on the
-    way: the person did not hear all of it. An agent that hangs up has said what it had to say.
+    A lost connection is an error even if the reply had begun. A reply that failed on the way is one
+    too, because the person did not hear all of it. An agent that hangs up had finished speaking.
     """
     if failed or ended == "line_lost" or (ended == "hung_up" and gap_ms is None):
         return "error"

@@ -18,7 +18,7 @@ class Clock(Protocol):
         ...
 
     async def sleep_until_ns(self, deadline_ns: int) -> None:
-        """Return at or after `deadline_ns`; at once when it has passed."""
+        """Return at or after `deadline_ns`; at once if it has passed."""
         ...
 
 
@@ -43,10 +43,10 @@ def ns_to_samples(ns: int, rate: int) -> int:
 
 
 def instant(utc: str) -> datetime:
-    """Read a stored instant; one without a zone is UTC, as the names of the fields say.
+    """Read a stored instant; without a time zone it is UTC, as the fields' names say.
 
     Raises:
-        ValueError: it is no ISO 8601 instant.
+        ValueError: it is not an ISO 8601 instant.
     """
     at = datetime.fromisoformat(utc)
     try:

@@ -1,19 +1,18 @@
-"""Linked turns, which say less than as many independent ones would.
+"""Clusters of linked turns, which carry less information than as many independent turns.
 
-Every round plays the same recordings, and a recording that is slow once is slow again; turns of
-one play of a conversation share a session and what the machine did meanwhile. Measured over
-stored runs (docs/methodology.md), gaps are alike for both reasons, and not where turns of a
-conversation were taken in different plays. So recordings and plays are the two clusters, which
-cross each other.
+Every round plays the same recordings, and a recording that is slow once is slow again. Turns of one
+play of a conversation share a session and the state of the machine. Measured over stored runs
+(docs/methodology.md), gaps are alike for both reasons, and not if turns of a conversation were
+taken in different plays. So recordings and plays are the two clusters, which cross each other.
 
-Many calls at once are traffic, which no recording stands for. Their turns are linked by the call,
-and by the time: what slows the machine down for a while hits all calls that run in it.
+Many calls at once are traffic, for which no recording stands. Their turns are linked by the call
+and by the time: a slow spell of the machine hits all calls that run in it.
 
-The intervals are those of independent turns for the effective n. Of a median it is all turns,
-divided by the design effect (Kish 1965), that of the two clusters together (Cameron, Gelbach and
-Miller 2011). Of a share or a tail it is the least that it can be, the number of recordings or of
-plays: misses are too few to show how they are linked, and a bound that believed them would be
-better with one miss than with none. Resampling recordings with all their rounds was tried: of 21,
+The intervals are those of independent turns with the effective n. For a median that is the number
+of turns divided by the design effect (Kish 1965) of the two clusters together (Cameron, Gelbach and
+Miller 2011). For a share or a tail it is the least possible, the number of recordings or of plays.
+Misses are too few to show how they are linked, and a bound that believed them would be better with
+one miss than with none. Resampling recordings with all their rounds was tried: with 21 recordings,
 p95's interval held the truth 62 to 87 times in 100, since no resample is slower than the slowest
 recording seen.
 """
@@ -44,14 +43,14 @@ NO_INTERVAL = f"no interval: fewer than {FEWEST} recorded turns, or plays of the
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """The groups that turns share: two ways in which they are linked, which cross each other.
+    """The groups that turns share, in two ways that cross each other.
 
     Attributes:
-        kinds: of each way, the number of each turn's cluster, counted from 0.
-        doubt: how many standard errors the effect of either is lowered by.
-        recorded: how many recorded turns these are takes of; None where these are the traffic
-            itself, which has no other turns to stand for.
-        least: the effective n if all turns of a cluster are alike; None of traffic.
+        kinds: for each of the two ways, the number of each turn's cluster, counted from 0.
+        doubt: the number of standard errors subtracted from the effect of each way.
+        recorded: the number of recorded turns that these are takes of; None if the turns are the
+            traffic itself, which has no other turns to stand for.
+        least: the effective n if all turns of a cluster are alike; None for traffic.
     """
 
     kinds: tuple[NDArray[np.intp], NDArray[np.intp]]
@@ -61,7 +60,7 @@ class Clusters:
 
     @classmethod
     def of(cls, takes: Sequence[Take]) -> "Clusters":
-        """Clusters of turns that are played again and again: recordings, and plays."""
+        """Build the clusters of turns that are played again and again: recordings, and plays."""
         recordings = _numbered([(scenario, turn) for scenario, turn, _ in takes])
         plays = _numbered([(scenario, round_) for scenario, _, round_ in takes])
         kinds = recordings, plays
@@ -69,18 +68,18 @@ class Clusters:
 
     @classmethod
     def of_plays(cls, calls: Sequence[Hashable]) -> "Clusters":
-        """Clusters of turns that stand for these recordings alone: the calls they were played in.
+        """Build the clusters of turns that stand for these recordings alone: their calls.
 
-        A call is lost whole, as by a recogniser that does not connect.
+        A call can be lost as a whole, for example if a recogniser does not connect.
         """
         plays = _numbered(calls)
         return cls((plays, plays), least=least_n(plays))
 
     @classmethod
     def of_calls(cls, calls: Sequence[Hashable], at_s: Sequence[float]) -> "Clusters":
-        """Clusters of turns of many calls at once: their calls, and spells of the same time.
+        """Build the clusters of turns of many calls at once: their calls, and spells of time.
 
-        `at_s` are their instants; turns of different tests need calls and instants far apart.
+        `at_s` has the instants; turns of different tests need calls and instants far apart.
         """
         spells = _numbered([floor(at / SPELL_S) for at in at_s])
         return cls((_numbered(calls), spells), CALLS_DOUBT)
@@ -95,8 +94,8 @@ class Clusters:
     ) -> float:
         """Return the effective sample size of the share of hits.
 
-        `values` are those behind the hits, for example the gaps. The misses of traffic are too few
-        to show how they cluster, so the clustering is taken to be at least that of the median.
+        `values` are the values behind the hits, for example the gaps. The misses of traffic are too
+        few to show how they cluster, so they are taken to cluster at least as the median does.
         """
         if self.least is not None:
             return self.least
@@ -121,7 +120,7 @@ class Clusters:
 
 
 def least_n(clusters: NDArray[np.intp]) -> float:
-    """Return the effective n if all turns of a cluster are alike: their number, if equal in size.
+    """Return the effective n if all turns of a cluster are alike; for equal sizes, their number.
 
     `clusters` has the number of each turn's cluster.
     """
@@ -129,16 +128,16 @@ def least_n(clusters: NDArray[np.intp]) -> float:
 
 
 def up_to(values: Sequence[float], q: float) -> NDArray[np.bool_]:
-    """Mark the values that are no higher than their `q` quantile."""
+    """Mark the values at or below their `q` quantile."""
     return np.asarray(values) <= np.sort(values)[int(q * (len(values) - 1))]
 
 
 def least_n_at(
     values: tuple[NDArray[np.float64], NDArray[np.float64]], q: float, clusters: NDArray[np.intp]
 ) -> float:
-    """Return the least effective n of a quantile of values that lie between two each.
+    """Return the least effective n of a quantile, if each value is known only between two bounds.
 
-    As many of those that may lie above it do as make the clusters most uneven.
+    Among the values that may be above the quantile, those that make the clusters most uneven count.
     """
     (lowest, highest), n, k = values, len(clusters), _count(clusters)
     rank = int(q * (n - 1))
@@ -166,9 +165,9 @@ def _design_effect(
 ) -> float:
     """Estimate the ratio of the variance of a mean to that of independent turns; at least 1.
 
-    It is at most the value that it has if all turns of a cluster are equal. A single cluster gives
-    no estimate. `doubt` is the number of standard errors to subtract; the standard error is that of
-    a variance of k values. `uneven` is the sum of the squares of the clusters' sums.
+    Its maximum is its value if all turns of a cluster are equal. A single cluster gives no
+    estimate. `doubt` is the number of standard errors to subtract; the standard error is that of a
+    variance of k values. `uneven` is the sum of the squares of the clusters' sums.
     """
     n, k = len(deviations), _count(clusters)
     if k in (1, n):

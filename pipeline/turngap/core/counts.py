@@ -1,4 +1,4 @@
-"""Figures that an agent counts, by name, put together from the reports of its parts."""
+"""Figures that an agent counts, by name, collected from the reports of its parts."""
 
 from collections.abc import Mapping
 
@@ -39,9 +39,9 @@ OUTSIDE = "out_of_domain"
 
 
 def claimed_gap(counts: Mapping[str, float]) -> tuple[float | None, str | None]:
-    """Return the gap in ms as the agent claims it, and by what it does; None where it claims none.
+    """Return the gap in ms that the agent itself claims, and the source of the claim; or None.
 
-    `pipecat` is that framework's own measurement, and `marks` are those of the agent.
+    The source `pipecat` is the framework's own measurement; `marks` are the agent's marks.
     """
     for name, source in ((USER_BOT_LATENCY, "pipecat"), (AGENT_GAP, "marks")):
         if (ms := counts.get(name)) is not None:

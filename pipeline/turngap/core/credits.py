@@ -1,4 +1,4 @@
-"""Decide which of the agent's speech is the reply to a turn, and what the rest of it is."""
+"""Decide which of the agent's speech is the reply to a turn, and what the other speech is."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -34,16 +34,16 @@ BACKGROUND_DB = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Credits:
-    """The parts that the agent's speech in the time of one turn plays in it.
+    """The agent's speech during one turn, sorted by its part in the turn.
 
     Attributes:
-        old: the end of the reply before it, over which the person began.
-        early: other speech that cannot answer this turn, or is owed to another.
+        old: the end of the previous reply, over which the person began.
+        early: other speech that cannot answer this turn, or that belongs to another turn.
         backchannels: sounds of assent ("mm-hm") while the person spoke.
-        false_starts: what the agent dropped as soon as it had begun, and replaced.
-        reply: the rest.
-        background: all of it is too soft to be the agent's usual voice.
-        dropped: the last of the reply may be a false start that is yet to be replaced.
+        false_starts: speech that the agent dropped soon after it began, and replaced.
+        reply: all other speech.
+        background: all of the speech is too soft to be the agent's usual voice.
+        dropped: the last of the reply may be a false start that is not yet replaced.
     """
 
     old: tuple[Stretch, ...] = ()
@@ -55,9 +55,9 @@ class Credits:
     background: bool = False
 
     def parts(self, speech: UserSpeech) -> list[Stretch]:
-        """Return what was said after the person, in parts with a silence between them.
+        """Return the speech after the person's end, in parts with a silence between them.
 
-        What goes on from a cut-in that lasts well beyond the person's end is no part.
+        A cut-in that lasts well beyond the person's end is no part, nor is its continuation.
         """
         found: list[Stretch] = []
         over_ns = speech.end_ns + ms_to_ns(EARLY_MS)
@@ -73,8 +73,8 @@ class Credits:
     def answer(self, speech: UserSpeech) -> Stretch | None:
         """Return the first part that is no hold phrase; None if there is none yet.
 
-        A part is one if 2 s of silence follow, and then another part; or if it is as short as a
-        filler, or as a sentence that a long pause follows, and a longer part follows.
+        A part is a hold phrase if 2 s of silence follow, and then another part. It is also one if a
+        longer part follows and it is as short as a filler, or as a sentence before a long pause.
         """
         parts = self.parts(speech)
         for i, (part, then) in enumerate(pairwise(parts)):
@@ -90,19 +90,19 @@ class Credits:
 
 
 def earliest_ns(speech: UserSpeech) -> int:
-    """Return from when on an onset is no cut-in."""
+    """Return the time before which an onset is a cut-in."""
     return speech.end_ns - ms_to_ns(LABEL_ERROR_MS)
 
 
 def is_short(part: Stretch, most_ms: float = HOLD_PHRASE_MS) -> bool:
-    """Return whether it has ended, and was no longer than a hold phrase is."""
+    """Return whether the stretch has ended, and was no longer than a hold phrase."""
     return part.end_ns is not None and part.end_ns - part.start_ns < ms_to_ns(most_ms)
 
 
 def may_hold(part: Stretch, then: Stretch, most_ms: float, silent_ms: float) -> bool:
-    """Return whether a part so short may be a hold phrase, though no longer silence follows it.
+    """Return whether a part this short may be a hold phrase, even if the silence after it is short.
 
-    No audio came then, until a part at least as long; whose own may begin with silence.
+    No audio may come in that silence, except some before the next part, which must be as long.
     """
     if part.end_ns is None:
         return False
@@ -113,7 +113,7 @@ def may_hold(part: Stretch, then: Stretch, most_ms: float, silent_ms: float) -> 
 
 
 def _goes_on(part: Stretch, then: Stretch) -> bool:
-    """Return whether no silence parts the two; after a filler, one in which no audio came does."""
+    """Return whether the second stretch continues the first: no pause, and no filler before it."""
     near = part.end_ns is not None and then.start_ns - part.end_ns < ms_to_ns(PAUSE_MS)
     return near and not may_hold(part, then, FILLER_MS, PAUSE_MS)
 
@@ -128,11 +128,11 @@ def credits_of(
     first: bool = False,
     owed: bool = False,
 ) -> Credits:
-    """Say what each stretch of the agent's speech from a turn's beginning up to `upto` is.
+    """Sort the agent's speech from a turn's beginning up to `upto` by its part in the turn.
 
-    `hums`: when the person said "mm-hm". `decided`: when the agent took the turn to be over; what
-    it says after that answers it. `first`: no turn was before it. `owed`: an earlier turn's answer
-    was not heard, so what comes before the person's end is it.
+    `hums`: when the person said "mm-hm". `decided`: when the agent considered the turn over; its
+    speech after that answers the turn. `first`: there was no turn before. `owed`: the answer to an
+    earlier turn was not heard yet, so speech before the person's end is that answer.
     """
     stretches = _stretches(heard, speech.start_ns, upto)
     loudest = max((s.dbfs for s in heard.stretches() if s.dbfs and s.start_ns < upto), default=-inf)
@@ -182,7 +182,7 @@ def credits_of(
 
 
 def _is_assent(one: Stretch, then: Stretch | None, speech: UserSpeech) -> bool:
-    """Return whether it may be an "mm-hm": short, and over with the person at the latest."""
+    """Return whether this may be an "mm-hm": short, and over before the person's end."""
     end_ns = one.end_ns or 0
     if end_ns <= speech.end_ns - ms_to_ns(BACKCHANNEL_ENDS_MS):
         return is_short(one, BACKCHANNEL_MS)
@@ -192,7 +192,7 @@ def _is_assent(one: Stretch, then: Stretch | None, speech: UserSpeech) -> bool:
 
 
 def _stretches(heard: HeardSpeech, since_ns: int, upto: float) -> list[Stretch]:
-    """Return the stretches of that time, each with what was on its way when it was flushed."""
+    """Return the stretches in that time; each includes audio that was on its way at a flush."""
     found: list[Stretch] = []
     for one in heard.stretches():
         if one.start_ns >= upto:
@@ -213,9 +213,9 @@ def _stretches(heard: HeardSpeech, since_ns: int, upto: float) -> list[Stretch]:
 
 
 def _old(speech: UserSpeech, heard: HeardSpeech, stretches: Sequence[Stretch]) -> list[Stretch]:
-    """Return the audio that was there when the person began, and what continues from it.
+    """Return the audio that was playing when the person began, and its continuation.
 
-    A flush parts it from what follows.
+    A flush separates it from the speech that follows.
     """
     flushed_ns = heard.flushed_after(speech.start_ns - 1)
     quiet_since = speech.start_ns if speech.over_reply else None
@@ -235,5 +235,5 @@ def _old(speech: UserSpeech, heard: HeardSpeech, stretches: Sequence[Stretch]) -
 
 
 def any_in(instants: Sequence[int], since_ns: int, until_ns: int) -> bool:
-    """Return whether one of the sorted instants lies there."""
+    """Return whether one of the sorted instants is in that time."""
     return bisect_right(instants, until_ns) > bisect_left(instants, since_ns)

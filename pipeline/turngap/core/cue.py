@@ -41,7 +41,7 @@ class Span(Strict):
 class SpeechBounds(Span):
     """First and last audible sample of a recording (`turngap label`).
 
-    `start_error_ms` and `end_error_ms`: how far off the bound may be; None where no one said.
+    `start_error_ms` and `end_error_ms` say how far off the bound may be; None if not known.
     """
 
     start_error_ms: Ms | None = None
@@ -101,9 +101,9 @@ class Cue(Recording):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utterance:
-    """The words of a person in a turn of a scenario, and the budget of the answer.
+    """The words of a person in a turn of a scenario, and the budget for the answer.
 
-    `pauses` are the labelled silences in it; None: no one looked for any.
+    `pauses` are the labelled silences in the turn; None if the turn was not searched for any.
     """
 
     scenario: str

@@ -1,4 +1,4 @@
-"""Cut-ins and false endpoints, heard or not, and the pauses that drew them."""
+"""Cut-ins and false endpoints, heard or not, and the pauses that caused them."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -24,10 +24,10 @@ class TooEarly:
     """An instant before the person's end at which the agent was heard, or called the turn over.
 
     Attributes:
-        at_ms: from the person's first sound.
-        decided_ms: when the agent decided; None where it does not say.
-        pause: the last pause that had begun when the agent decided, or when it was heard where it
-            does not say when it decided; None where no labelled pause had begun.
+        at_ms: counted from the person's first sound.
+        decided_ms: when the agent decided; None if it does not say.
+        pause: the last pause that had begun when the agent decided, or else when it was heard; None
+            if no labelled pause had begun.
     """
 
     at_ms: float
@@ -36,12 +36,12 @@ class TooEarly:
 
     @property
     def over_speech(self) -> bool:
-        """Return whether the person was speaking, as far as the labels show."""
+        """Return whether the person was speaking, according to the labels."""
         return self.pause is None or self.at_ms >= self.pause.end_ms
 
 
 def heard_cut_in(turn: Turn) -> TooEarly | None:
-    """Find where the agent was heard before the person's end; None if it was not."""
+    """Find when the agent was heard before the person's end; None if it was not."""
     if turn.outcome != "cut_in" or turn.gap_ms is None or turn.speech_ms is None:
         return None
     onset_ms = turn.speech_ms + turn.gap_ms
@@ -52,7 +52,7 @@ def heard_cut_in(turn: Turn) -> TooEarly | None:
 
 
 def false_endpoints(turn: Turn) -> tuple[TooEarly, ...] | None:
-    """List where the agent took the turn to be over too early, whether it was heard or not.
+    """List when the agent considered the turn over too early, whether it was heard or not.
 
     Return None if the agent does not report it.
     """
@@ -70,10 +70,10 @@ def _begun(turn: Turn, at_ms: float, late_ms: float) -> PauseRecord | None:
 
 @dataclass(frozen=True, slots=True)
 class CutIns(Proportion):
-    """The turns that the agent was heard in before the person's end, of all turns.
+    """The turns in which the agent was heard before the person's end, as a share of all turns.
 
-    `paused`: how many of the turns hold a labelled pause, which is what draws cut-ins; None where
-    no one looked for pauses in some turns and the others hold none.
+    `paused` is the number of turns with a labelled pause, because pauses cause cut-ins. It is None
+    if no turn has one and some turns were not searched for pauses.
     """
 
     paused: int | None = None
@@ -100,12 +100,12 @@ NO_ENDPOINTS = "the agent does not say when it takes a turn to be over"
 
 @dataclass(frozen=True, slots=True)
 class EarlyTurns:
-    """The number of turns that the agent took to be over too early.
+    """The number of turns that the agent considered over too early.
 
     Attributes:
-        heard: turns that it was heard in before the person's end, of all turns.
-        decided: turns that it called over before that, heard or not, of those in which it says
-            when it decides; None with the reason in `why_none`.
+        heard: turns in which the agent was heard before the person's end, of all turns.
+        decided: turns that the agent called over before that, heard or not, of the turns in which
+            it says when it decides; None with the reason in `why_none`.
     """
 
     heard: CutIns
@@ -132,13 +132,13 @@ def early_turns(turns: Sequence[Turn]) -> EarlyTurns:
 
 @dataclass(frozen=True, slots=True)
 class PausesOfLength:
-    """The pauses from `from_ms` up to `to_ms` long, and what they drew.
+    """The pauses from `from_ms` up to `to_ms` long, and the early turns that they caused.
 
     Attributes:
-        to_ms: None where there is no end.
-        heard: pauses that drew a heard cut-in, of those before which there was none in their turn.
-        decided: pauses that drew a false endpoint, of those of turns whose agent says when it
-            decides; None where it never says.
+        to_ms: None without an upper limit.
+        heard: pauses that caused a heard cut-in, of the pauses with no cut-in earlier in the turn.
+        decided: pauses that caused a false endpoint, of the pauses in turns whose agent says when
+            it decides; None if it never says.
     """
 
     from_ms: float
@@ -148,7 +148,7 @@ class PausesOfLength:
 
 
 def by_pause_length(turns: Sequence[Turn]) -> tuple[PausesOfLength, ...]:
-    """Count what pauses drew, by their length. Turns without labelled pauses add nothing."""
+    """Count the early turns that pauses caused, by length; skip turns without labelled pauses."""
     heard: list[_Drawn] = []
     decided: list[_Drawn] = []
     for turn in turns:
@@ -170,7 +170,7 @@ def by_pause_length(turns: Sequence[Turn]) -> tuple[PausesOfLength, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """A pause that could draw the agent, and whether it did."""
+    """A pause that could make the agent speak, and whether it did."""
 
     ms: float
     did: bool
@@ -178,7 +178,7 @@ class _Drawn:
 
 
 def _drawn(turn: Turn, found: Sequence[TooEarly], upto_ms: float = inf) -> list[_Drawn]:
-    """List the pauses that began before `upto_ms`, and whether each drew one of these."""
+    """List the pauses that began before `upto_ms`, and whether each caused one of these."""
     return [
         _Drawn(pause.ms, any(one.pause == pause for one in found), turn.take)
         for pause in turn.pauses or ()

@@ -1,7 +1,7 @@
 """The normal, Student's, the beta and the beta-binomial distribution, in plain Python.
 
-`scipy.stats` has them too, takes over a second to import and 140 MB on disk. The tests hold these
-against it.
+`scipy.stats` has them too, but takes over a second to import and 140 MB on disk. The tests compare
+these with it.
 """
 
 import math
@@ -47,7 +47,7 @@ def beta_quantile(share: float, a: float, b: float) -> float:
 
 
 def beta_binomial_share(most: int, tries: float, a: float, b: float) -> float:
-    """Return the chance of at most `most` hits in `tries`, each of a chance drawn from Beta(a, b).
+    """Return the chance of at most `most` hits in `tries`, each with a chance from Beta(a, b).
 
     `tries` need not be a whole number.
     """
@@ -73,7 +73,7 @@ def beta_binomial_share(most: int, tries: float, a: float, b: float) -> float:
 
 
 def beta_share(x: float, a: float, b: float) -> float:
-    """Return which share of the beta distribution lies below `x`.
+    """Return the share of the beta distribution that lies below `x`.
 
     For whole numbers it is the chance of at least `a` hits in `a + b - 1` tries of chance `x`.
     """

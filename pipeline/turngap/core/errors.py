@@ -19,14 +19,14 @@ class ExitCode(IntEnum):
 
 
 class TurngapError(Exception):
-    """An error that a user can act on; no secret is in its words.
+    """An error that a user can act on; its text contains no secret.
 
     Attributes:
-        kind: stable, machine-readable name such as `scenario.unknown_key`.
-        hint: what to do next, a command where there is one; a traceback shows it too.
-        exit_code: what a command that ends with this error exits with.
+        kind: stable, machine-readable name, for example `scenario.unknown_key`.
+        hint: the next step, if possible as a command; a traceback shows it too.
+        exit_code: the exit code of a command that ends with this error.
         stored: the run, check or comparison that `turngap.replay`, `check` or `compare` had stored
-            when it failed, with its `path`; None where nothing was.
+            when it failed, with its `path`; None if nothing was stored.
     """
 
     exit_code = ExitCode.BAD_INPUT
@@ -46,7 +46,7 @@ class TurngapError(Exception):
 
 
 class InputError(TurngapError):
-    """A file, flag or value that cannot be used as given (exit code 2)."""
+    """A file, flag or value cannot be used as given (exit code 2)."""
 
 
 # So begins what is said where no one answers.
@@ -54,19 +54,19 @@ NOTHING_THERE = "nothing can be reached"
 
 
 class AgentError(TurngapError):
-    """The agent, or a service behind it, failed or is not there (exit code 4)."""
+    """The agent, or a service behind it, failed or was not reachable (exit code 4)."""
 
     exit_code = ExitCode.AGENT_FAILED
 
 
 class InconclusiveError(TurngapError):
-    """The measurement was made but says nothing reliable (exit code 3)."""
+    """The measurement was made, but no reliable conclusion follows from it (exit code 3)."""
 
     exit_code = ExitCode.INCONCLUSIVE
 
 
 class LatencyError(AssertionError):
-    """A test measured the agent, and it is slower than was asserted, or did something else."""
+    """A test measured an agent that was slower than asserted, or did something else."""
 
 
 # Tracebacks and pytest's summary name exceptions with their module.
@@ -78,7 +78,7 @@ _HOST_AND_PORT = re.compile(r"[\w.-]+:\d+(/\S*)?|\[[0-9a-fA-F:]+\]:\d+(/\S*)?")
 
 
 def url_meant(text: str) -> str:
-    """Return the hint for what was meant as a WebSocket's URL; empty where it does not look so."""
+    """Return a hint with the WebSocket URL that was probably meant; empty if there is none."""
     scheme, mark, rest = text.partition("://")
     if mark and scheme.lower() in ("http", "https"):
         return f"did you mean {'wss' if scheme.lower() == 'https' else 'ws'}://{rest}?"
@@ -90,9 +90,9 @@ _MOST_NAMES = 8
 
 
 def known_names(name: str, known: Iterable[str], listed_by: str = "") -> str:
-    """Return the hint for a name that there is not: what was probably meant, then what there is.
+    """Return the hint for an unknown name: the name probably meant, then the known names.
 
-    `listed_by` is the command that lists all; of many names, the hint then has the first few.
+    `listed_by` is the command that lists all of them; if they are many, the hint has the first few.
     """
     names = list(known)
     meant = probably_meant(name, names)
@@ -105,9 +105,9 @@ def known_names(name: str, known: Iterable[str], listed_by: str = "") -> str:
 
 
 def probably_meant(name: str, known: Iterable[str]) -> str:
-    """Return the known name that is nearest to one that there is not; empty where none is near.
+    """Return the known name nearest to an unknown one; empty if none is near.
 
-    Of `table.key`, the key alone will do.
+    For `table.key`, the key alone may match.
     """
     import difflib
 

@@ -1,4 +1,4 @@
-"""Events on the line, as one closed union, and the turn that is tracked of them.
+"""Events on the line, as one closed union, and the turn that is tracked from them.
 
 All instants are nanoseconds of the caller's clock.
 """
@@ -29,7 +29,7 @@ from turngap.core.stages import Stage
 class UserSpeech:
     """The user's turn `turn` sounds from `start_ns` to `end_ns` by the pacing schedule.
 
-    `over_reply` says that it was meant to fall into the agent's reply to the turn before.
+    `over_reply` says that the turn is meant to interrupt the agent's reply to the turn before.
     """
 
     kind: ClassVar[Literal["UserSpeech"]] = "UserSpeech"
@@ -42,7 +42,7 @@ class UserSpeech:
 
 @dataclass(frozen=True, slots=True)
 class UserBackchannel:
-    """The person says "mm-hm" over the reply, from `at_ns` on, and wants no answer to it."""
+    """The person says "mm-hm" over the reply, from `at_ns` on, and expects no answer."""
 
     kind: ClassVar[Literal["UserBackchannel"]] = "UserBackchannel"
     at_ns: int
@@ -53,8 +53,8 @@ class AgentSpeech:
     """The agent began to speak. `received_ns`: arrival of the chunk that holds the onset.
 
     `lead_ns` is how much audio without speech was played directly before the onset. `spread_ns` is
-    how far off the onset may be. More of the speech may correct an onset that was
-    reported before: `instead_of_ns`. `dbfs` is the level at which it began.
+    how far off the onset may be. `instead_of_ns` is an onset reported before, which this event
+    corrects because more of the speech was heard. `dbfs` is the level at the onset.
     """
 
     kind: ClassVar[Literal["AgentSpeech"]] = "AgentSpeech"
@@ -77,7 +77,7 @@ class AgentSilence:
 
 @dataclass(frozen=True, slots=True)
 class AgentSound:
-    """Something of the agent that is no speech sounded from `at_ns` on.
+    """A sound of the agent that is no speech, from `at_ns` on.
 
     `dbfs` is the level of its loudest 10 ms.
     """
@@ -89,7 +89,7 @@ class AgentSound:
 
 @dataclass(frozen=True, slots=True)
 class AgentBed:
-    """From `at_ns` on, sound of this level continues while no one speaks; None: no longer."""
+    """A sound of this level continues from `at_ns` while no one speaks; None if it stopped."""
 
     kind: ClassVar[Literal["AgentBed"]] = "AgentBed"
     at_ns: int
@@ -109,9 +109,9 @@ class ToolCall:
     """A tool that the agent's LLM called.
 
     Attributes:
-        ms: how long the tool took, by the agent's clock; None: it has not come back.
-        result: what it gave, as JSON, cut where it is long.
-        error: why it gave none.
+        ms: how long the tool took, by the agent's clock; None if it has not returned.
+        result: its result as JSON, cut if it is long.
+        error: why it returned no result.
     """
 
     name: str
@@ -125,12 +125,13 @@ class ToolCall:
 class AgentMarks:
     """Marks that the agent reported for its own turn `agent_turn`.
 
-    `marks` are mapped to the caller's clock, `raw` are as the agent's clock gave them. `counts` are
-    other figures of the turn, `why` what the hold before it was chosen for, `error` what kept it
-    from making its reply, or the whole of it; an empty one takes back what an earlier report of the
-    turn said. `calls` are the tools that were called for it, in order; None: the agent does not
-    tell. Where there are no marks, which also is so if they cannot be placed on the caller's clock,
-    `told_ns`, when the report arrived, says to which of the user's turns it belongs.
+    `marks` are mapped to the caller's clock; `raw` has them on the agent's clock. `counts` are
+    other figures of the turn, and `why` is the reason for the hold before it. `error` says what
+    stopped the agent from making all or part of its reply; an empty one withdraws the error of an
+    earlier report. `calls` are the tools that were called for the turn, in order; None if the agent
+    does not report them. `told_ns` is when the report arrived: if there are no marks, or they
+    cannot be placed on the caller's clock, it decides to which of the user's turns the report
+    belongs.
     """
 
     kind: ClassVar[Literal["AgentMarks"]] = "AgentMarks"
@@ -146,7 +147,7 @@ class AgentMarks:
 
 @dataclass(frozen=True, slots=True)
 class AgentFault:
-    """The agent reported an error of its own in a message, which does not say of which turn."""
+    """The agent reported an error of its own in a message that does not name the turn."""
 
     kind: ClassVar[Literal["AgentFault"]] = "AgentFault"
     at_ns: int
@@ -164,7 +165,7 @@ class AgentSilent:
 
 @dataclass(frozen=True, slots=True)
 class EndpointTold:
-    """The agent said that it took the user's turn to be over, in the words of its protocol."""
+    """The agent said, in a message of its protocol, that it considered the user's turn over."""
 
     kind: ClassVar[Literal["EndpointTold"]] = "EndpointTold"
     at_ns: int
@@ -172,7 +173,7 @@ class EndpointTold:
 
 @dataclass(frozen=True, slots=True)
 class UserTranscript:
-    """The agent's final word on what it heard."""
+    """The agent's final transcript of what it heard."""
 
     kind: ClassVar[Literal["UserTranscript"]] = "UserTranscript"
     at_ns: int
@@ -181,7 +182,7 @@ class UserTranscript:
 
 @dataclass(frozen=True, slots=True)
 class AgentText:
-    """A piece of what the agent says it speaks."""
+    """A piece of the text that the agent says it speaks."""
 
     kind: ClassVar[Literal["AgentText"]] = "AgentText"
     at_ns: int
@@ -190,9 +191,9 @@ class AgentText:
 
 @dataclass(frozen=True, slots=True)
 class TurnBroken:
-    """Something came at `at_ns` that keeps its turn from being measured, and `why`.
+    """A message at `at_ns` that makes its turn impossible to measure; `why` has the reason.
 
-    It is a message that could not be read, or one too many.
+    It could not be read, or was one message too many.
     """
 
     kind: ClassVar[Literal["TurnBroken"]] = "TurnBroken"
@@ -202,9 +203,10 @@ class TurnBroken:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The caller is done with `turn`: its reply ended, or one of the ways in which none will.
+    """The caller is done with `turn`: its reply has ended, or `reason` says why there is none.
 
-    `more` of the reply is `due` by the agent's words, or `may` come, as none called it whole.
+    `more` of the reply is `due` by the agent's word, or `may` come if it did not call the reply
+    whole.
     """
 
     kind: ClassVar[Literal["TurnEnded"]] = "TurnEnded"
@@ -271,33 +273,34 @@ _OF_THE_REPLY = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TrackedTurn:
-    """One finished turn. Instants are ns of the caller's clock, None where they never came.
+    """One finished turn. Instants are ns of the caller's clock, None if they never came.
 
     Attributes:
-        marks: the marks the stages were cut from, caller's and agent's, on the caller's clock.
+        marks: the marks that separate the stages, the caller's and the agent's, on the caller's
+            clock.
         agent_turns: everything the agent reported in this turn, also for replies never heard.
-        why_no_gap: the reason when `gap_ns` is None.
-        why_no_marks: why the reply's stages hold none of the agent's marks, where it reports any.
-        error: what the agent said that kept it from making the reply, or the whole of it; or what
-            kept the caller from measuring the turn.
-        first_answer_ns: from the user's end to the first word that is no hold phrase, also where
+        why_no_gap: the reason if `gap_ns` is None.
+        why_no_marks: why the reply's stages use none of the agent's marks, if it reports any.
+        error: the agent's reason for making none or only part of the reply, or the reason why the
+            caller could not measure the turn.
+        first_answer_ns: time from the user's end to the first word that is no hold phrase, also if
             it came after the caller had stopped waiting.
-        parts_ns: the reply's stretches of speech; the end of one is None while it lasts.
-        false_starts: how often the agent broke off what it had just begun, and said something else.
+        parts_ns: the reply's stretches of speech; an end is None while the stretch lasts.
+        false_starts: how often the agent dropped speech that it had just begun, and replaced it.
         backchannels_heard: how often the agent said "mm-hm" while the user spoke.
-        ambiguous: why what was heard may belong to another turn.
-        claimed_by: the earlier turn whose answer it may be, then.
-        guesses: what was decided by the shape of the sound alone.
-        yield_ns: barge-in only: from the user's onset to the agent's silence at the caller's ear;
-            None where its reply ended by itself, or was still continuing when the turn ended.
+        ambiguous: why the speech that was heard may belong to another turn.
+        claimed_by: the earlier turn that the speech may answer, if it is ambiguous.
+        guesses: decisions that only the shape of the sound supports.
+        yield_ns: barge-in only: time from the user's onset to the agent's silence at the caller's
+            ear; None if the reply ended by itself, or continued when the turn ended.
         endpoints_ns: when the agent decided that this turn was over, too early or not, in order;
-            None where it does not say.
+            None if it does not say.
         lead_ns: the part of the gap in which the agent played inaudible audio up to its onset.
-        first_sound_ns: the first sound of the agent after the person's end, speech or not; from the
-            person's start on if it cut in.
+        first_sound_ns: the agent's first sound after the person's end, speech or not; if it cut in,
+            its first sound after the person's start.
         onset_spread_ns: how far off the onset may be.
-        bed_dbfs: the level of what the agent plays while no one speaks, where that is audible.
-        waited_ns: from the user's end to the user's next word, of an abandoned turn.
+        bed_dbfs: the level of audible background that the agent plays while no one speaks.
+        waited_ns: time from the user's end to the user's next word, in an abandoned turn.
     """
 
     turn: int
@@ -335,7 +338,7 @@ class TrackedTurn:
     def heard_agent_turn(self) -> AgentMarks | None:
         """Return the agent's own turn that the stages are based on; None if it reported none.
 
-        If none of its turns has marks on the caller's clock, it is the last one.
+        If none of its turns has marks on the caller's clock, return the last one.
         """
         reported = self.agent_turns
         if self.onset_ns is not None and reported and not any(each.marks for each in reported):
@@ -347,7 +350,7 @@ class TrackedTurn:
 
     @property
     def counts(self) -> dict[str, float]:
-        """Return the sums of what all the agent's turns count; some are the reply's alone."""
+        """Return the sums of the counts of all the agent's turns; some are the reply's alone."""
         counts: dict[str, float] = {}
         for reported in self.agent_turns:
             add_counts(counts, reported.counts)
@@ -358,7 +361,7 @@ class TrackedTurn:
 
 
 def unfinished(speech: UserSpeech, end: TurnEnded, why: str) -> TrackedTurn:
-    """Build a turn from what the caller itself knows, where nothing else can be made of it."""
+    """Build a turn from the caller's own facts, if nothing else is usable."""
     return TrackedTurn(
         turn=speech.turn,
         outcome="error",

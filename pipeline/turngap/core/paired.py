@@ -1,8 +1,8 @@
-"""Tests on paired turns that assume next to nothing: swapping the sides changes nothing.
+"""Tests on paired turns whose one assumption is this: swapping the sides changes nothing.
 
-If candidate and reference are equally fast, then it is chance which of the two took which time in a
-conversation that both had: exchanging them, which negates the conversation's differences, makes
-data that are just as likely. Comparing what was seen with all such exchanges (Fisher's
+If candidate and reference are equally fast, chance decides which of the two took which time in a
+conversation that both had. Exchanging them, which negates the conversation's differences, then
+makes data that are just as likely. Comparing the observed data with all such exchanges (Fisher's
 randomisation test) is exact for any distribution, however heavy its tail.
 
 Whole conversations are exchanged, not turns: a stall of the machine lasts longer than a turn, and
@@ -35,12 +35,12 @@ _BISECTIONS = 26
 
 @dataclass(frozen=True, slots=True)
 class Exchanges:
-    """The conversations that the pairs lie in, and ways to exchange the sides of some of them.
+    """The conversations of the pairs, and ways to exchange the sides of some of them.
 
     Attributes:
-        groups: of each pair, its conversation, counted from 0.
+        groups: the conversation of each pair, counted from 0.
         signs: one way a row, 1 or -1 for each conversation; the first row exchanges none.
-        counts: one resample a row, how often each conversation is drawn.
+        counts: one resample a row: how often each conversation is drawn.
     """
 
     groups: NDArray[np.intp]
@@ -58,7 +58,7 @@ class Exchanges:
         return sums
 
     def of(self, chosen: NDArray[np.bool_]) -> "Exchanges":
-        """Select the exchanges of some of the pairs."""
+        """Return the exchanges for some of the pairs."""
         return replace(self, groups=self.groups[chosen])
 
     def p_value(self, scores: Floats) -> float:
@@ -86,17 +86,17 @@ def exchanges(conversations: Sequence[Hashable], rng: np.random.Generator) -> Ex
 
 
 def typical(limit: float, tolerance: float = 0.0) -> Score:
-    """Scores shifts of the bulk beyond `tolerance`: no pair counts for more than `limit`."""
+    """Score shifts of the bulk beyond `tolerance`; no pair counts for more than `limit`."""
     return lambda d: np.clip(d - tolerance, -limit, limit)
 
 
 def tail(limit: float) -> Score:
-    """Scores large differences alone, from half the limit; beyond twice the limit all alike."""
+    """Score large differences alone: from half the limit on, and no more beyond twice the limit."""
     return lambda d: np.sign(d) * np.clip(np.abs(d) - limit / 2, 0, 1.5 * limit)
 
 
 def shift(differences: Floats, limit: float) -> float:
-    """Huber's location of the differences: the shift around which `typical` scores balance."""
+    """Compute Huber's location of the differences: the shift at which `typical` scores balance."""
     return _root(lambda at: float(np.sum(typical(limit, at)(differences))), differences)
 
 
@@ -167,7 +167,7 @@ def detectable(
 
 
 def resampled_quantiles(values: Floats, q: float, pairs: Exchanges) -> Floats:
-    """Quantile `q` of `values` in each resample of whole conversations."""
+    """Return quantile `q` of `values` in each resample of whole conversations."""
     order = np.argsort(values, kind="stable")
     weights = pairs.counts[:, pairs.groups[order]].cumsum(axis=1)
     first = (weights >= q * weights[:, -1:]).argmax(axis=1)
@@ -188,9 +188,9 @@ class Reading:
 
     Attributes:
         gap_ms: None without a reply.
-        stages: in ms by name.
-        budget_ms: the budget behind `outcome`; None where that is not known.
-        caller_error_ms: by how much the gap may read long, since the caller was late.
+        stages: durations in ms by name.
+        budget_ms: the budget behind `outcome`; None if not known.
+        caller_error_ms: by how much the gap may read long because the caller was late.
         starved: whether the caller was later than its run accepts.
     """
 
@@ -203,9 +203,9 @@ class Reading:
 
     @property
     def at_best(self) -> "Reading":
-        """Return the turn at its quickest: as read, with all taken off that may be the caller's.
+        """Return the turn at its quickest: its times without all possible lateness of the caller.
 
-        A turn without a reply stays one: late packets delay an answer, they do not swallow it.
+        A turn without a reply stays one: late packets delay an answer, but never remove it.
         """
         if self.caller_error_ms <= 0 or self.gap_ms is None or self.gap_ms <= 0:
             return self
@@ -220,7 +220,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A turn taken by both. `key`: scenario, turn, and the number of its conversation."""
+    """A turn taken by both agents. `key`: scenario, turn, and the number of its conversation."""
 
     key: tuple[str | int | float, ...]
     reference: Reading
@@ -236,12 +236,12 @@ class Pair:
 
     @property
     def in_doubt_for(self) -> "Pair":
-        """Compare the candidate at its quickest with the reference as read: a loss for sure."""
+        """Return the pair with the candidate at its quickest: a loss in it is certain."""
         return replace(self, candidate=self.candidate.at_best)
 
     @property
     def in_doubt_against(self) -> "Pair":
-        """Return the candidate as read, against the quickest reference: what may be a loss."""
+        """Return the pair with the reference at its quickest: a loss in it is possible."""
         return replace(self, reference=self.reference.at_best)
 
 

@@ -60,7 +60,7 @@ class HeardSpeech:
         return _first_after(self._flushes, ns)
 
     def flush_of(self, stretch: Stretch) -> int | None:
-        """Return when the line was flushed while it was still speaking; None if it was not."""
+        """Return when the line was flushed during this speech; None if it was not."""
         at_ns = self.flushed_after(stretch.start_ns)
         if at_ns is None or stretch.end_ns is None:
             return None
@@ -91,7 +91,7 @@ def _first_after(instants: Sequence[int], ns: int) -> int | None:
 
 
 def reached_ns(told: AgentMarks) -> int | None:
-    """Return when an agent turn's audio was first sent, else its last mark; None if unknown."""
+    """Return when an agent turn's audio was first sent, or else its last mark; None if unknown."""
     return told.marks.get("sent", max(told.marks.values(), default=told.told_ns))
 
 
@@ -100,8 +100,8 @@ def heard_turn(
 ) -> AgentMarks | None:
     """Return the agent's own turn that was heard as the reply.
 
-    Several can fall into one user turn (a false endpoint): it is the last one that was sent before
-    the reply arrived.
+    Several can fall into one user turn after a false endpoint: the last one sent before the reply
+    arrived is the one that was heard.
     """
     if reply is None:
         return None
@@ -117,10 +117,10 @@ def error_of(
     *,
     replied: bool,
 ) -> str | None:
-    """Return why the agent made no reply or only part of one; ignore attempts no one missed.
+    """Return why the agent made none or only part of the reply; ignore attempts that no one missed.
 
-    Marks without `sent` do not show which attempt was heard. It is then taken to be the last one,
-    unless all that is known of it is a report that came while the person still spoke.
+    Marks without `sent` do not show which attempt was heard. The last one is then assumed, unless
+    it is known only from a report that came while the person still spoke.
     """
     if heard is not None:
         return heard.error or None
@@ -155,7 +155,7 @@ def yield_of(
 ) -> int | None:
     """Return how long the agent spoke over a person who barged in; None if it did not yield.
 
-    Where the protocol asks the caller to drop audio, a reply that ended without was not cut off.
+    If the protocol has a flush message and none came, the reply was not cut off.
     """
     if not old or old[-1].end_ns is None:
         return None

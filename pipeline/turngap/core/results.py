@@ -1,4 +1,4 @@
-"""A turn as it is stored: a line of `turns.jsonl`, made of what was tracked, and a table's row."""
+"""A stored turn: a line of `turns.jsonl`, built from a tracked turn, and a table's row."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -48,29 +48,28 @@ class Turn(Document):
     """One line of `turns.jsonl`.
 
     `turn` and `repeat` count from 1. `gap_ms` is None with the reason in `why_no_gap`. `error` is
-    what the agent said that kept it from making the reply, or the whole of it; or what kept the
-    caller from measuring the turn. `notes` say what else was odd about what the agent sent, such as
-    values that were left out, and how often.
-    `first_sound_ms` is the gap to the agent's first sound, speech or not; `onset_spread_ms` is how
-    far off its first word may be; `bed_dbfs` is the level of what it plays while
-    no one speaks, where that is audible. `waited_ms`, of an abandoned turn, is the time from the
-    person's end to their next word.
-    `first_answer_ms` is the gap to the first word that is no hold phrase, also of an answer that
-    came too late to have a gap. `holes` are the reply's silences of over 150 ms in which no audio
-    came, and any of 500 ms. `false_starts` counts what the agent broke off at once and replaced,
-    and `backchannels_heard` its sounds of assent while the person spoke. `greeting_ms`, of a call's
-    first turn: how long after the line was open the agent greeted.
-    `speech_ms` is the time from the person's first sound to the last, and `pauses` are the labelled
-    silences between them; None: no one looked for any. `endpoints_ms`: when the agent decided that
-    the turn was over, each time, from the person's first sound on; None: it does not say.
-    `agent_turns` holds every turn the agent reported meanwhile, also those never heard; `faults`
-    the errors that the agent itself reported. `counts` are figures that the agent counted by name,
-    as tokens spent on answers that no one heard; `endpoint_why` is what it chose the hold for that
-    ended the user's turn. `llm` names the LLM that answered, where a conversation may change it.
-    `calls` are the tools that the agent called, in order; None: not reported. `answer` is
-    whether the turn was answered rightly, by the agent's own words; `transcribed` the same by its
-    recorded sound, where a recogniser was asked (the run's `transcribed_with`). `left_out` is the
-    reason why no figure of a run counts this turn. `judged` is a judge model's verdict.
+    the agent's reason for making none or only part of the reply, or the reason why the caller could
+    not measure the turn. `notes` count other oddities of the agent's messages, such as values that
+    were left out. `first_sound_ms` is the gap to the agent's first sound, speech or not.
+    `onset_spread_ms` is how far off its first word may be. `bed_dbfs` is the level of its audible
+    background while no one speaks. `waited_ms`, of an abandoned turn, is the time from the person's
+    end to their next word. `first_answer_ms` is the gap to the first word that is no hold phrase,
+    also of an answer that came too late to have a gap. `holes` are the reply's silences: those over
+    150 ms in which no audio came, and all of 500 ms or more. `false_starts` counts speech that the
+    agent dropped at once and replaced. `backchannels_heard` counts its sounds of assent while the
+    person spoke. `greeting_ms`, of a call's first turn, is the time from the open line to the
+    agent's greeting. `speech_ms` is the time from the person's first sound to the last. `pauses`
+    are the labelled silences between them; None if the turn was not searched for any.
+    `endpoints_ms` are the times, from the person's first sound, at which the agent decided that the
+    turn was over; None if it does not say. `agent_turns` holds every turn the agent reported
+    meanwhile, also those never heard. `faults` are the errors that the agent itself reported.
+    `counts` are the agent's own figures by name, such as tokens spent on answers that no one heard.
+    `endpoint_why` is the reason for the hold that ended the user's turn. `llm` names the LLM that
+    answered, if a conversation may change it. `calls` are the tools that the agent called, in
+    order; None if not reported. `answer` says whether the answer was right by the agent's own
+    words; `transcribed` says the same by its recorded sound, if a recogniser was asked (the run's
+    `transcribed_with`). `left_out` is the reason why no figure of a run counts this turn. `judged`
+    is a judge model's verdict.
     """
 
     scenario: str
@@ -139,7 +138,7 @@ class Turn(Document):
         left_out: str | None = None,
         events: Sequence[Mapping[str, Any]] = (),
     ) -> "Turn":
-        """Build the record of a turn that was tracked; one without `audio` was not played."""
+        """Build the record of a tracked turn; a turn without `audio` was not played."""
         heard = turn.heard_agent_turn
         odd = {AMBIGUOUS + why: 1 for why in turn.ambiguous} | dict.fromkeys(turn.guesses, 1)
         if turn.why_no_marks is not None:
@@ -205,7 +204,7 @@ class Turn(Document):
 
     @property
     def take(self) -> tuple[str, int, int]:
-        """Return the recorded turn that was played, and in which round."""
+        """Return the recorded turn that was played, and its round."""
         return (self.scenario, self.turn, self.repeat)
 
     @property
@@ -215,17 +214,17 @@ class Turn(Document):
 
     @property
     def lost(self) -> bool:
-        """Return whether its call was lost: the line went, or the agent hung up without a reply."""
+        """Return whether its call was lost: the line failed, or the agent hung up unanswered."""
         return self.ended == "line_lost" or (self.ended == "hung_up" and self.gap_ms is None)
 
     @property
     def discontiguous(self) -> bool:
-        """Return whether the reply had a hole before it had lasted for two seconds."""
+        """Return whether the reply had a hole within its first two seconds."""
         return any(hole.at_ms < DISCONTIGUOUS_MS for hole in self.holes)
 
     @property
     def ambiguous(self) -> bool:
-        """Return whether what was heard may belong to another turn; a note says why."""
+        """Return whether the reply may belong to another turn; a note says why."""
         return any(note.startswith(AMBIGUOUS) for note in self.notes)
 
     @property
@@ -247,7 +246,7 @@ class Turn(Document):
         return self.answer.right
 
     def instants(self, event: EventKind, field: str = "at_ns") -> list[int]:
-        """Return when the events of that name were, in ns; a blank text is no event."""
+        """Return the instants of the events of that name, in ns; a blank text is no event."""
         found = [e for e in self.events if e.get("event") == event]
         told = [e for e in found if str(e.get("text", event)).strip()]
         return [at for e in told if isinstance(at := e.get(field), int)]

@@ -20,10 +20,10 @@ SIMULATED_LLM = "simulated LLM"
 
 
 class JudgedWith(Stored):
-    """The recogniser with which a run was judged after it was played.
+    """The recogniser or model that judged a run after it was played.
 
-    `closed_domain`: a recogniser that hears nothing but sentences that it was given, whatever is
-    said. `prompt`: the prompt of a judge model.
+    `closed_domain`: the recogniser hears nothing but a given list of sentences, whatever is said.
+    `prompt`: the prompt of a judge model.
     """
 
     backend: str
@@ -46,8 +46,8 @@ class Quantiles(Stored):
 class CalibrationRecord(Stored):
     """Error of the instrument against injected, known gaps on this machine.
 
-    `dialect`: that of the loopback agent; empty in runs from before there were several. `rate` is
-    of the person's audio on the wire and `agent_rate` of the agent's, Hz; None: not known.
+    `dialect` is the loopback agent's; empty in older runs. `rate` is the sample rate of the
+    person's audio on the wire and `agent_rate` the agent's, in Hz; None if not known.
     """
 
     error_ms: Quantiles
@@ -59,7 +59,7 @@ class CalibrationRecord(Stored):
 
 
 class OffsetRecord(Stored):
-    """Agent's clock minus caller's clock, from the fastest of `n` exchanges; None: not answered."""
+    """Agent's clock minus caller's, from the fastest of `n` exchanges; None if not answered."""
 
     offset_ns: int | None
     bound_ns: int | None
@@ -74,7 +74,7 @@ def worse_offset(a: OffsetRecord | None, b: OffsetRecord) -> OffsetRecord:
 
 
 class MachineRecord(Stored):
-    """Fingerprint of the machine: runs from different ones are not comparable as they are."""
+    """Fingerprint of the machine: runs on different machines are not directly comparable."""
 
     system: str
     python: str
@@ -85,10 +85,10 @@ class MachineRecord(Stored):
 
 
 class HeldOutRecord(Stored):
-    """The share of right answers of a model on dialogues that were held out when it was made.
+    """The share of right answers of a model on dialogues that were held out from its training.
 
-    It comes with the model and was not measured in the run. `right` is of all turns of `dialogues`
-    dialogues in writing; its interval allows for turns of one dialogue being alike.
+    It comes with the model and was not measured in the run. `right` counts all turns of `dialogues`
+    written dialogues; its interval allows for the likeness of turns in one dialogue.
     """
 
     model: str
@@ -99,8 +99,8 @@ class HeldOutRecord(Stored):
 class PlanRecord(Stored):
     """The request for a replay, without its secrets, so that it can be continued.
 
-    `backends` and `sets` are the agent's overrides, `dialect`, `headers` and `subprotocols` are how
-    a URL is spoken to. `files` are the scenarios, in the order of play.
+    `backends` and `sets` are the agent's overrides. `dialect`, `headers` and `subprotocols` say how
+    to speak to a URL. `files` are the scenarios, in the order of play.
     """
 
     agent: Said
@@ -122,9 +122,9 @@ class PlanRecord(Stored):
 
 
 class PieceRecord(Stored):
-    """A part of a run that was interrupted and continued; `turns` are those that it added.
+    """A part of an interrupted and continued run; `turns` counts those that this part added.
 
-    `finished_utc` is None where the piece was killed. `failure` is what ended it otherwise.
+    `finished_utc` is None if the piece was killed. `failure` is any other reason why it ended.
     """
 
     started_utc: str
@@ -142,13 +142,13 @@ class RunRecord(Document):
     """`run.json`. Written at the start, again when the run ends (`finished_utc`).
 
     `starved_ms`: how late the caller may be in a turn before the turn counts as starved.
-    `planned_turns`: 0 where no one planned them, as in a live conversation. `stand_ins`: what was
-    not real, in words: `SIMULATED_LLM`, "closed-domain recogniser", "synthetic voices". `held_out`:
-    what is known of the agent's models beside this run. `found`: what its engines chose of what ran
-    on its machine, in a line by kind. `voices`: what spoke the turns without a recording, by
-    scenario. `pieces`: empty but for a run that was continued, of which the other fields are the
-    first piece's; `clock_offset` and `calibration` are then the worst of all pieces'. `label`: what
-    the user calls the run.
+    `planned_turns`: 0 if none were planned, as in a live conversation. `stand_ins`: the simulated
+    parts, in words: `SIMULATED_LLM`, "closed-domain recogniser", "synthetic voices". `held_out`:
+    the held-out figures of the agent's models. `found`: the programs that its engines found on its
+    machine, in a line by kind. `voices`: the voices of the turns without a recording, by scenario.
+    `pieces`: empty unless the run was continued; the other fields are then the first piece's, but
+    `clock_offset` and `calibration` are the worst of all pieces'. `label`: the user's name for the
+    run.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -181,8 +181,8 @@ class RunRecord(Document):
 
     @property
     def measured_commit(self) -> str:
-        """Return the commit of what was measured; empty if unknown.
+        """Return the commit of the measured code; empty if unknown.
 
-        Of an agent from another checkout it is that one's, else that around the working directory.
+        For an agent from another checkout it is that checkout's, else the working directory's.
         """
         return str(self.agent.get("commit") or self.commit or "")

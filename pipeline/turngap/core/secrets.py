@@ -1,9 +1,9 @@
 """Secrets that are never stored or shown: keys, tokens, passwords.
 
-A value is a secret if it stands under a secret's name: that of a setting, a header, a flag or a
-parameter of a URL. The user's own are remembered, as is what `${NAME}` stood for, and removed from
-every text from then on; what an agent or a stored document names is removed where it stands.
-`${NAME}` itself gives nothing away and stays.
+A value is a secret if a secret's name has it: the name of a setting, a header, a flag or a
+parameter of a URL. The user's own secrets, and the values of `${NAME}`, are remembered and removed
+from every later text. A secret named by an agent or a stored document is removed where it stands.
+`${NAME}` itself reveals nothing and stays.
 """
 
 import json
@@ -61,11 +61,11 @@ _known: tuple[str, ...] = ()  # the longest first
 
 
 def _forget(value: Any) -> None:
-    """Learn nothing: what is cleaned is not the user's own."""
+    """Remember nothing: the text that is cleaned is not the user's own."""
 
 
 def remember(secret: str) -> None:
-    """Remove this value from every text from now on; a shorter one would be found in words."""
+    """Remove this value from every text from now on; skip short values, which words may contain."""
     global _known  # noqa: PLW0603 - what a process was given
     secret = secret.strip()
     if len(secret) >= 6 and REMOVED not in secret and secret not in _known:
@@ -74,7 +74,7 @@ def remember(secret: str) -> None:
 
 
 def remember_arguments(words: Sequence[str]) -> None:
-    """Remember what a user's flags, headers and URLs give to a secret's name, plain words too."""
+    """Remember the secrets in a user's flags, headers and URLs by their names, even plain words."""
     for before, word in pairwise(("", *words)):
         given = [(before, word)] if before[:1] == "-" else []
         for name, value in (*given, *(word.partition(sign)[::2] for sign in "=:")):
@@ -98,12 +98,12 @@ def without_known_secrets(text: str) -> str:
 
 
 def cut_without_secrets(text: str, most: int) -> str:
-    """Cut a text after `most` characters so that no first part of a remembered value is left."""
+    """Cut a text after `most` characters, and leave no first part of a remembered value."""
     return without_known_secrets(text[: most + max(map(len, _known[:1]), default=0)])[:most]
 
 
 def pieces_without_secrets(pieces: Sequence[str]) -> list[str]:
-    """Clean the pieces of one text; if a secret spans some, the first word has all of the text."""
+    """Clean the pieces of one text; if a secret spans several, put all text into the first."""
     cleaned, whole = [*map(text_without_secrets, pieces)], text_without_secrets("".join(pieces))
     first = iter([whole])
     if "".join(cleaned) == whole:
@@ -112,7 +112,7 @@ def pieces_without_secrets(pieces: Sequence[str]) -> list[str]:
 
 
 def shown_without_secrets(value: Any) -> Any:
-    """Remove the remembered values from the texts and numbers of a JSON value, not from names."""
+    """Remove the remembered values from a JSON value's texts and numbers, not from its names."""
     if isinstance(value, Mapping):
         named = cast("Mapping[str, Any]", value).items()
         return {key: shown_without_secrets(each) for key, each in named}
@@ -126,7 +126,7 @@ def shown_without_secrets(value: Any) -> Any:
 
 
 def text_without_secrets(text: str, *, learn: _Learn = _forget) -> str:
-    """Remove remembered values, and what a text or a URL gives to a secret's name (to `learn`)."""
+    """Remove remembered values and named secrets from a text or URL; pass the latter to `learn`."""
     text = _URL.sub(partial(_clean_url, learn), without_known_secrets(text))
     pieces: list[str] = []
     end = looked_at = 0
@@ -162,7 +162,7 @@ def without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def texts_without_secrets(value: Any, own: Collection[str] = ()) -> Any:
-    """Clean every text and name in a JSON value but turngap's `own`; arguments are settings."""
+    """Clean all texts and names in a JSON value except turngap's `own`; arguments are settings."""
     return _masked(value, lambda text: text if text in own else text_without_secrets(text))
 
 
@@ -190,7 +190,7 @@ def _masked(value: Any, clean: _Clean, name: str | None = None, learn: _Learn = 
 
 
 def _remember(may_be: Callable[[str], object], value: Any) -> None:
-    """Remember each part of a secret of the user's own that may be one, as a cookie has several."""
+    """Remember each part of the user's secret that may be one: a cookie, say, has several."""
     if isinstance(value, Mapping):
         value = list(cast("Mapping[str, Any]", value).values())
     if isinstance(value, list | tuple):
@@ -212,7 +212,7 @@ _remember_given = partial(_remember, lambda part: "${" not in part and part.lowe
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    """Decide by the name, of which the words may be in snake_case, kebab-case or camelCase."""
+    """Return whether a name is a secret's, in snake_case, kebab-case or camelCase."""
     words = re.findall(r"[a-z]+", re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower())
     variable = words[-1:] == ["env"] and _VARIABLE.fullmatch(str(value))
     if variable or _NONE.fullmatch(str(value)):
@@ -225,7 +225,7 @@ def _is_secret(name: str, value: Any) -> bool:
 
 
 def _clean_url(learn: _Learn, url: re.Match[str]) -> str:
-    """Remove the user and the secret parameters."""
+    """Remove the user name and password, and the secret parameters, from a URL."""
 
     def clean(found: re.Match[str]) -> str:
         name, value = map(unquote_plus, found.groups())

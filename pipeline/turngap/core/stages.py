@@ -1,4 +1,4 @@
-"""Marks to stages: which part of the agent spent the turn gap."""
+"""Stages made from marks: how much of the turn gap each part of the agent took."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -49,9 +49,9 @@ STAGES = (*MARKS[1:], UNATTRIBUTED)
 
 @dataclass(frozen=True, slots=True)
 class Slack:
-    """By how much the agent's marks may be off on the caller's clock.
+    """The possible error of the agent's marks on the caller's clock.
 
-    `bound_ns` is the bound of the clocks' comparison, and `compared_ns` when they were compared.
+    `bound_ns` is the bound of the clocks' comparison; `compared_ns` is when they were compared.
     """
 
     bound_ns: int = 0
@@ -67,8 +67,8 @@ class Slack:
 class Stage:
     """One part of the turn gap.
 
-    `ns` is exact, sums to the gap, and is negative only where the agent began before the labelled
-    end of the person; `ms` is the same for reading.
+    All `ns` sum exactly to the gap. `ns` is negative only if the agent began before the person's
+    labelled end. `ms` is the same in milliseconds, for reading.
     """
 
     name: str
@@ -80,10 +80,10 @@ def stages_of(marks: Mapping[str, int]) -> tuple[Stage, ...]:
     """Cut the turn gap into stages that sum to it exactly.
 
     `marks` maps mark names to instants on one clock (ns) and must hold `user_end` and
-    `agent_onset`. A mark that precedes its predecessor makes a stage of length 0: what was done
-    ahead of time is hidden work. A span whose first or last mark is missing in between is
-    `unattributed`, as is the whole of a negative gap, which no stage of the agent spent. The marks
-    of tools are missing only where one of the two is there.
+    `agent_onset`. A mark that precedes its predecessor makes a stage of length 0: work done ahead
+    of time is hidden. A span whose first or last mark is missing is `unattributed`. So is the whole
+    of a negative gap, which no stage of the agent took. Marks of tools count as missing only if one
+    of the two is there.
 
     Raises:
         KeyError: `user_end` or `agent_onset` is missing.
@@ -117,8 +117,8 @@ def unmarked(stages: Iterable[str]) -> bool:
 def why_impossible(marks: Mapping[str, int], begun_ns: int, slack_ns: int) -> str | None:
     """Return why the agent's marks of a turn cannot be true, or None if they can.
 
-    `marks` holds the caller's own too, on its clock. The agent's must lie between `begun_ns`, when
-    the person began to speak, and the reply's onset, and in an order in which causes precede.
+    `marks` also holds the caller's own, on its clock. The agent's must lie between `begun_ns`, when
+    the person began to speak, and the reply's onset, each cause before its effect.
     """
     told = {name: marks[name] for name in AGENT_MARKS if name in marks}
     for name, at in told.items():

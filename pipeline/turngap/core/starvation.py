@@ -1,9 +1,9 @@
-"""A caller that was late itself: how often, with which of two agents, and by how much.
+"""Lateness of the caller itself: how often, with which of two agents, and by how much.
 
 A gap may read long by the caller's own lateness (`PacingRecord.error_ms`). So each statement about
-two agents takes the end of that doubt which serves it least (`Reading.at_best`), and lateness that
-lies on one side, or in too many turns, forbids any statement. docs/methodology.md, "A starved
-caller", says why no turn is left out.
+two agents uses the end of that range that supports it least (`Reading.at_best`). Lateness on one
+side, or in too many turns, forbids any statement. docs/methodology.md, "A starved caller", says why
+no turn is left out.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ ONE_SIDED_ALPHA = 0.01
 
 
 def reading_of(turn: Turn) -> Reading:
-    """Read from a stored turn what a comparison needs."""
+    """Read the values that a comparison needs from a stored turn."""
     pacing = turn.pacing
     return Reading(
         turn.outcome, turn.gap_ms, turn.stage_ms, turn.budget_ms, pacing.error_ms, pacing.starved
@@ -37,12 +37,12 @@ class Starvation:
     """The number of turns in which the caller was starved, and with which agent it was late.
 
     Attributes:
-        pairs: pairs in which it was starved, on either side, of `of`.
-        reference, candidate: turns of either side in which it was.
+        pairs: pairs, out of `of`, in which it was starved on either side.
+        reference, candidate: turns of each side in which it was starved.
         error_ms: by how much one of these gaps may at most read long.
-        p_value: of its having been chance beside which side the caller was later, conversations
-            exchanged whole; 1 where it was never later by more than 3 ms.
-        reference_ms, candidate_ms: by how much the gap of either side's typical turn may read long.
+        p_value: chance of a difference this large between the sides' lateness, by exchanging whole
+            conversations; 1 if the caller was never later by more than 3 ms.
+        reference_ms, candidate_ms: by how much a typical turn's gap may read long on each side.
     """
 
     pairs: int
@@ -78,11 +78,11 @@ class Starvation:
 
 
 def starvation_of(pairs: Sequence[Pair], swaps: Exchanges) -> Starvation:
-    """Count it; `swaps` are the exchanges of all of `pairs`.
+    """Count the starved turns; `swaps` are the exchanges of all of `pairs`.
 
     The test on the sides is exact: it asks how many exchanges of whole conversations make the
-    caller at least as much later on one side. It counts what is over 3 ms, up to 12 ms a turn, so
-    that it is a sign test where the caller stood still in one turn of each conversation.
+    caller at least as much later on one side. It counts lateness over 3 ms, up to 12 ms a turn. It
+    is thus a sign test if the caller stood still in one turn of each conversation.
     """
     candidate = np.array([p.candidate.caller_error_ms for p in pairs], dtype=np.float64)
     reference = np.array([p.reference.caller_error_ms for p in pairs], dtype=np.float64)

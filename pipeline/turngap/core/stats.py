@@ -1,7 +1,7 @@
-"""Statistics that say how sure they are.
+"""Statistics with their uncertainty.
 
-A turn that never got its reply has no gap, but it was not quick either: it counts as slower than
-every measured one (right-censored), so that failing turns cannot improve a percentile.
+A turn that never got its reply has no gap, but it was not quick either. It counts as slower than
+every measured one (right-censored), so failing turns cannot improve a percentile.
 """
 
 import math
@@ -25,8 +25,8 @@ MISSED = (1 - CONFIDENCE) / 2
 class Percentile:
     """A percentile with its interval; `value` is None with the reason in `why_none`.
 
-    `low` and `high` bound it with 95 % confidence from order statistics alone (no shape assumed);
-    either is None where n is too small to bound that side or the bound lies among the censored.
+    `low` and `high` bound it with 95 % confidence from order statistics alone (no shape assumed).
+    Either is None if n is too small to bound that side or the bound lies among the censored.
     """
 
     value: float | None
@@ -36,7 +36,7 @@ class Percentile:
 
     @property
     def why_no_interval(self) -> str | None:
-        """Say why an end of the interval is None; None if none is."""
+        """Say why an end of the interval is None; None if both ends have a value."""
         if self.low is not None and self.high is not None:
             return None
         return self.why_none or "too few independent turns, or turns without a reply"
@@ -58,8 +58,8 @@ class Percentile:
 class Proportion:
     """`hits` of `n`, with Clopper and Pearson's 95 % interval; `value` is None when n is 0.
 
-    `low` and `high` are None, too, of takes of too few recorded turns (`NO_INTERVAL`).
-    `recorded`: how many recorded turns the `n` are takes of, where they are; None where not known.
+    `low` and `high` are also None if the takes are of too few recorded turns (`NO_INTERVAL`).
+    `recorded` is the number of recorded turns that the `n` are takes of; None if not known.
     """
 
     hits: int
@@ -77,7 +77,7 @@ class Proportion:
         return NO_INTERVAL if self.low is None else None
 
     def reaches(self, target: float) -> bool | None:
-        """Say whether the share is at least `target`; None where the interval does not decide."""
+        """Return whether the share is at least `target`; None if the interval does not decide."""
         if self.low is None or self.high is None:
             return None
         return True if self.low >= target else False if self.high < target else None
@@ -104,11 +104,11 @@ def percentile(
     below: int = 0,
     effective_n: float | None = None,
 ) -> Percentile:
-    """Compute the `q` quantile (0 < q < 1) of `values` and of values above or `below` them all.
+    """Compute the `q` quantile (0 < q < 1) of `values` and of the values above or below them all.
 
     Linear interpolation between order statistics (NumPy's default, Hyndman and Fan's type 7).
     `censored` and `below` count the values above and below all others. `effective_n` is the
-    effective sample size, where it is smaller; the interval is based on it.
+    effective sample size, if it is smaller; the interval is based on it.
     """
     n = len(values) + censored + below
     if n < n_needed(q):
@@ -130,9 +130,9 @@ def percentile(
 def bounding_ranks(
     n: int, q: float, effective_n: float, missed: float = MISSED
 ) -> tuple[int | None, int | None]:
-    """Zero-based ranks that bound quantile `q`, each with `missed`; None where n is too small.
+    """Return zero-based ranks that bound quantile `q`, each with `missed`; None if n is too small.
 
-    The ranks of the effective n, spread over all n (Woodruff 1952).
+    The ranks are those of the effective n, spread over all n (Woodruff 1952).
     """
     few = max(1, math.floor(effective_n + 1e-9))
     low = _binomial_quantile(missed, few, q) - 1
@@ -144,11 +144,10 @@ def bounding_ranks(
 
 @cache
 def _binomial_quantile(share: float, n: int, p: float) -> int:
-    """Return the least k at which at least `share` of cases have k or fewer hits in `n` tries.
+    """Return the least k for which at least `share` of cases have k or fewer hits in `n` tries.
 
-    Like `scipy.stats.binom.ppf`; `p` is the chance of a hit. The chances are taken relative to that
-    of the likeliest number, so that none of those that count is too small for a float, however many
-    tries there are.
+    Like `scipy.stats.binom.ppf`; `p` is the chance of a hit. All chances are relative to that of
+    the likeliest number. With many tries, too, none that matters is then too small for a float.
     """
     likeliest, odds = min(n, math.floor((n + 1) * p)), p / (1 - p)
     down = accumulate(
@@ -171,9 +170,9 @@ def _at(ordered: Sequence[float], rank: int | None) -> float | None:
 
 
 def proportion(hits: int, n: int) -> Proportion:
-    """Compute a share with Clopper and Pearson's interval, which holds at least as often as said.
+    """Compute a share with Clopper and Pearson's interval, which has at least its stated coverage.
 
-    Wilson's, which is narrower, misses a share of 1 % in 10 of 100 samples of ten.
+    Wilson's interval is narrower, but misses a share of 1 % in 10 of 100 samples of ten.
     """
     if n == 0:
         return Proportion(0, 0, None, None, None)
@@ -192,11 +191,11 @@ def at_most(hits: float, n: float, missed: float = MISSED) -> float:
 
 
 def net_share(gained: float, lost: float, n: float, missed: float = MISSED) -> tuple[float, float]:
-    """Bound the share that was gained of `n` less that which was lost, each end with `missed`.
+    """Bound the share of `n` that was gained less the share that was lost, each end with `missed`.
 
-    The bounds of both shares are combined as errors that go together (Zou and Donner 2008). What is
-    gained cannot be lost; correlated so, no further loss ever raises a bound, and intervals hold in
-    95 of 100 whatever the two shares are.
+    The bounds of both shares are combined as errors that go together (Zou and Donner 2008), because
+    a turn that is gained cannot be lost. With this correlation, no further loss ever raises a
+    bound, and intervals hold in 95 of 100 cases whatever the two shares are.
     """
     difference, linked = (gained - lost) / n, 0.75 * (gained + lost) / n
 
@@ -209,7 +208,7 @@ def net_share(gained: float, lost: float, n: float, missed: float = MISSED) -> t
 
 
 def n_without_a_miss(share: float, missed: float = MISSED) -> int:
-    """Return how many hits, and no miss, bound a share from below by `share`."""
+    """Return how many hits without a miss bound a share from below by `share`."""
     return math.ceil(math.log(missed) / math.log(share) - 1e-9)
 
 

@@ -1,4 +1,4 @@
-"""The base of stored documents, types of their fields without secrets, and parts of turns."""
+"""The base of stored documents, types for their fields that hold no secrets, and parts of turns."""
 
 import pickle
 import zlib
@@ -44,9 +44,9 @@ _OWN = {
 
 
 class Packed(Sequence[Any]):
-    """Values as compressed bytes, made again when asked for: they are most of a turn.
+    """Values as compressed bytes, unpacked when asked for: they are most of a turn.
 
-    In the memory of a run they take less than in its file, whatever they are.
+    In a run's memory they take less space than in its file, whatever they are.
     """
 
     def __init__(self, values: Iterable[Any] = ()) -> None:
@@ -117,7 +117,7 @@ def with_keys(*names: str) -> AfterValidator:
 
 
 class Stored(BaseModel):
-    """Whatever is part of a stored document."""
+    """Any part of a stored document."""
 
     # JSON has no inf or nan: written as null, they could not be read back. Dataclasses check
     # nothing themselves, so their instances are checked here.
@@ -138,7 +138,7 @@ def _words(schema: Any) -> Iterator[str]:
 class Document(Stored):
     """A stored document, or a line of one. Read and write it with `turngap.store.documents`.
 
-    A type whose fields change gets a `schema_version` of its own; no other version is read.
+    A type gets a new `schema_version` when its fields change; other versions are not read.
     """
 
     schema_version: int = 1
@@ -146,12 +146,12 @@ class Document(Stored):
     @classmethod
     @cache
     def own_words(cls) -> frozenset[str]:
-        """Return the names of all fields at any depth, and the words that they choose from."""
+        """Return the names of all fields at any depth, and the fixed words of their values."""
         return frozenset((*_OWN, *_words(cls.model_json_schema())))
 
     @classmethod
     def current_version(cls) -> int:
-        """Return the one version that is read and written."""
+        """Return the only version that is read and written."""
         return cls.model_fields["schema_version"].default
 
 
@@ -166,13 +166,13 @@ Thing = TypeVar("Thing")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Thing]):
-    """A column of a table, whose rows are made of one thing each.
+    """A column of a table whose rows each describe one thing.
 
     Attributes:
-        about: what it holds, in a sentence or a few, with its unit.
-        of: takes the value from the thing.
-        optional: whether a value may be missing. An empty text is missing there, so that a CSV file
-            can tell; in any other column an empty text is a text.
+        about: its content, in a sentence or a few, with its unit.
+        of: reads the value from the thing.
+        optional: whether a value may be missing. An empty text then counts as missing, because a
+            CSV file has no other way to say so; in any other column an empty text is a text.
     """
 
     name: str
@@ -203,7 +203,7 @@ def row_of(columns: Iterable[Column[Thing]], thing: Thing) -> Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkRecord:
-    """A named instant. `at_ns`: caller's clock; `raw_ns`: as the agent's own clock gave it."""
+    """A named instant: `at_ns` on the caller's clock, `raw_ns` on the agent's own clock."""
 
     name: Said
     at_ns: int
@@ -214,8 +214,8 @@ class MarkRecord:
 class PacingRecord(Stored):
     """The caller's own lateness between the user's start and the agent's onset.
 
-    `late_ms_*`: its packets, against their schedule. `loop_lag_ms_max`: its event loop, which
-    stamps what arrives. A turn is starved when either exceeds the run's `starved_ms`.
+    `late_ms_*` is that of its packets against their schedule, `loop_lag_ms_max` that of its event
+    loop, which stamps messages. A turn is starved when either exceeds the run's `starved_ms`.
     """
 
     packets: int
@@ -226,14 +226,14 @@ class PacingRecord(Stored):
 
     @property
     def error_ms(self) -> float:
-        """Return the most that the caller's lateness (sent late, read late) can add to the gap."""
+        """Return the most that the caller's lateness can add to the gap (sent late, read late)."""
         return (self.late_ms_max or 0.0) + (self.loop_lag_ms_max or 0.0)
 
 
 class AudioRecord(Stored):
     """The place of a turn in its stereo file (left user, right agent), ms from the file's start.
 
-    `label_error_ms`: how far off the person's end may be, and with it the gap; None: no one said.
+    `label_error_ms` is how far off the person's end, and so the gap, may be; None if not known.
     """
 
     file: str
@@ -267,17 +267,17 @@ NO_TEXT = "the agent did not report what it said"
 
 
 class HoleRecord(Stored):
-    """Silence within a reply: from when on, ms from the reply's onset, and for how long."""
+    """Silence within a reply: its start, in ms from the reply's onset, and its length."""
 
     at_ms: float
     ms: float
 
 
 class AnswerRecord(Stored):
-    """A verdict on a turn's answer, judged on what was heard and on what was called.
+    """A verdict on a turn's answer, judged by the words that were heard and the tools called.
 
-    `failed` says what of the expectation was not met, of a wrong one; `why` is the reason why none
-    was judged. `source` says whose words `heard` are: the agent's own, or a recogniser's.
+    `failed` names the unmet parts of the expectation if the answer is wrong; `why` is the reason if
+    it was not judged. `source` says whose words `heard` are: the agent's own, or a recogniser's.
     """
 
     verdict: Literal["right", "wrong", "not_judged"]
@@ -293,7 +293,7 @@ class AnswerRecord(Stored):
 
 
 class JudgeRecord(Stored):
-    """A judge model's verdict on a turn, and why; `right` is None where it gave none.
+    """A judge model's verdict on a turn, and why; `right` is None if it gave none.
 
     `source` says whose words it judged: the agent's own, or a recogniser's.
     """

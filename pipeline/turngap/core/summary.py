@@ -1,4 +1,4 @@
-"""From turns to the figures that are shown: hit rate, cut-ins, gap percentiles, slowest stage."""
+"""Figures that are shown of turns: hit rate, cut-ins, gap percentiles, slowest stage."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -31,10 +31,10 @@ class TurnTakingFigures:
     """A run's turn-taking.
 
     Attributes:
-        early: turns in which the agent spoke, or took the turn to be over, before the user's end.
+        early: turns in which the agent spoke, or considered the turn over, before the user's end.
         false_stops: backchannels for which the agent stopped its reply, of all backchannels.
-        yield_ms: barge-in, from the user's onset to the agent's silence at the caller's ear, with
-            all that was still buffered; the median over `barge_ins` turns.
+        yield_ms: barge-in: time from the user's onset to the agent's silence at the caller's ear,
+            with all buffered audio; the median over `barge_ins` turns.
         endpoint_ms: the agent's endpoint stage over the answered turns that report it.
     """
 
@@ -66,7 +66,7 @@ class TurnTakingFigures:
 
 
 def turn_taking(turns: Sequence[Turn]) -> TurnTakingFigures:
-    """Compute all turn-taking figures of a run; every one is None if it has no turns."""
+    """Compute all turn-taking figures of a run; all are None if it has no turns."""
     turns = counted_turns(turns)
     answered = [t for t in turns if t.replied]
     yields = [t.yield_ms for t in turns if t.yield_ms is not None]
@@ -89,13 +89,13 @@ def turn_taking(turns: Sequence[Turn]) -> TurnTakingFigures:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """Another way to judge the same turns.
+    """Verdicts on the same turns by another judge.
 
     Attributes:
-        right: of those that it judged.
+        right: right turns, of the turns that it judged.
         not_judged: turns that it did not judge, by the reason.
-        both: turns that it and the rule on the agent's text judged; `agree`: alike.
-        alone: of these, turns that are right by it alone; `rule_alone`: by the rule alone.
+        both: turns that it and the rule on the agent's text judged; `agree`: with the same verdict.
+        alone: turns among these that only it judged right; `rule_alone`: only the rule.
         transcribed: turns that it judged by the words of a recogniser.
     """
 
@@ -123,9 +123,9 @@ class Verdicts:
 
 
 def other_verdicts(turns: Sequence[Turn], by: Literal["transcribed", "judged"]) -> Verdicts | None:
-    """Compare the verdicts by the agent's sound, or those of a judge model, with the rule's.
+    """Compare the verdicts by the agent's sound, or by a judge model, with the rule's.
 
-    None where no recogniser, or no judge model, was asked.
+    Return None if no recogniser, or no judge model, was asked.
     """
     given = [(t, t.transcribed if by == "transcribed" else t.judged) for t in turns]
     known = [(turn.right, verdict) for turn, verdict in given if verdict is not None]
@@ -146,18 +146,18 @@ def other_verdicts(turns: Sequence[Turn], by: Literal["transcribed", "judged"]) 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Figures of what was heard of an agent apart from its gaps.
+    """Figures of an agent's sound apart from its gaps.
 
     Attributes:
-        first_answer_ms_p50: to the first word that is no hold phrase, over turns with a reply.
-        hold_phrases: turns in which another phrase came before it.
+        first_answer_ms_p50: time to the first word that is no hold phrase, over turns with a reply.
+        hold_phrases: turns in which a hold phrase came before that word.
         ambiguous_turns: turns whose reply may belong to another turn.
-        discontiguous_replies: replies with a hole before they had lasted for two seconds.
-        false_starts, backchannels_heard: how many there were.
-        greeting_ms_p50: from the open line to the greeting, over calls that had one.
+        discontiguous_replies: replies with a hole within their first two seconds.
+        false_starts, backchannels_heard: their numbers.
+        greeting_ms_p50: time from the open line to the greeting, over calls that had one.
         sound_before_word: turns whose first sound comes over 100 ms before the first word.
         onset_spread_ms_p50, onset_spread_ms_p95: how far apart three levels place the first word,
-            over the `onsets` of which that is known; `unsure_onsets`: those over 20 ms.
+            over the `onsets` with a known spread; `unsure_onsets` counts those over 20 ms.
     """
 
     first_answer_ms_p50: float | None
@@ -181,7 +181,7 @@ UNSURE_ONSET_MS = 20.0
 
 
 def heard_of(turns: Sequence[Turn]) -> Heard:
-    """Count what else was heard."""
+    """Compute the figures of an agent's sound apart from its gaps."""
     replied = [t for t in turns if t.replied]
     answers = [t.first_answer_ms for t in replied if t.first_answer_ms is not None]
     greetings = [t.greeting_ms for t in turns if t.greeting_ms is not None]
@@ -216,7 +216,7 @@ class GapFigures:
     Attributes:
         n: turns behind them: those with a reply, and those without one that was due, which count as
             slower than any other.
-        recorded: how many recorded turns these are takes of.
+        recorded: the number of recorded turns that these are takes of.
     """
 
     n: int
@@ -235,7 +235,7 @@ class StageFigure:
 
     Attributes:
         n: turns that have the stage; all figures but `share` are over these.
-        share: the stage's part of all the silence of all answered turns; None where that is 0.
+        share: the stage's part of all the silence of all answered turns; None if that is 0.
     """
 
     name: str
@@ -248,17 +248,17 @@ class StageFigure:
 
 @dataclass(frozen=True, slots=True)
 class TokenFigures:
-    """Over the turns for which each is known: medians, and the slow end of the first token.
+    """Speed of the LLM's tokens: medians, and the slow end of the first token.
 
-    An LLM's first turn since the agent began is in none of them but its own two.
+    An LLM's first turn since the agent began counts only in `cold_n` and `cold_ttft_ms`.
 
     Attributes:
-        n: warm turns.
-        ttft_ms: from the request to the first token; None where every turn was a first one.
-        per_s: tokens a second after the first, by what the LLM says that it used; None with the
-            reason `NO_RATE`.
+        n: warm turns; each figure is over those in which it is known.
+        ttft_ms: time from the request to the first token; None if every turn was a first one.
+        per_s: tokens a second after the first, by the LLM's own token count; None with the reason
+            `NO_RATE`.
         in_window: tokens within `LLM_WINDOW_MS` of the request.
-        server_ms: of each of `SERVER` that the LLM's server reported.
+        server_ms: the times in `SERVER` that the LLM's server reported.
         cold_n: first turns.
         cold_ttft_ms: median of their times to the first token.
     """
@@ -317,31 +317,29 @@ class Summary:
     """A run in figures.
 
     Attributes:
-        hit_rate: turns answered within budget of all turns, whatever became of them; `n` is less
-            than `turns` where some have a reason to be left out. Rounds count in its interval as
-            far as they say more (`core.clusters.Clusters`), as in those of the percentiles.
-        cut_ins: turns in which the agent spoke before the person had finished, of the same turns. A
-            gap is only half of what an agent is worth: this is the other half.
-        gap_n: turns behind the gap percentiles: with a reply, or with none when one was due
-            (those count as slower than any measured).
-        gap_recorded: how many recorded turns these are takes of.
-        left_out: turns that no gap percentile can count, by outcome or by their own reason: an
-            agent that cut in was not quick, and a turn with a reason of its own (`Turn.left_out`)
-            is in no figure but `turns` and `outcomes`.
+        hit_rate: turns answered within budget of all turns, whatever their outcome; `n` is less
+            than `turns` if some have a reason to be left out. Rounds count in its interval only as
+            far as they add information (`core.clusters.Clusters`), as in the percentiles'.
+        cut_ins: turns in which the agent spoke before the person had finished, of the same turns.
+            Read it together with the gap: an agent can buy a short gap with cut-ins.
+        gap_n: turns behind the gap percentiles: those with a reply, and those without one that was
+            due (which count as slower than any measured).
+        gap_recorded: the number of recorded turns that these are takes of.
+        left_out: turns that no gap percentile can count, by outcome or by their own reason. An
+            agent that cut in was not quick. A turn with a reason of its own (`Turn.left_out`) is
+            only in `turns` and `outcomes`.
         stages: each stage over the answered turns that have it, in causal order.
         right: replies that were right, of those that were judged.
-        not_judged: turns whose reply was not judged, by the reason; those left out are not among
-            them.
-        transcribed, judged: the same by the sound of the agent, and by a judge model; None where
-            neither was asked.
-        llm: how fast the LLM was; None where the agent reported nothing of it.
-        heard: what else was heard of the agent.
-        calls, lost_calls: how many were played, and of how many the line was lost.
+        not_judged: turns whose reply was not judged, by the reason, without the turns left out.
+        transcribed, judged: the same by the agent's sound, and by a judge model; None if not asked.
+        llm: how fast the LLM was; None if the agent reported nothing of it.
+        heard: figures of the agent's sound.
+        calls, lost_calls: calls that were played, and calls whose line was lost.
         starved: turns in which the caller was later than its run accepts.
         caller_error_ms: by how much the gap of a turn that was not starved may at most read long
-            for what lateness there was; None without such a turn.
-        label_error_ms: how far off the end of the person's speech may be, and with it a gap: the
-            median over the turns whose recording says so; None where none does.
+            because of the caller's lateness; None without such a turn.
+        label_error_ms: how far off the labelled end of speech, and so the gap, may be: the median
+            over the turns whose recording says so; None if none does.
     """
 
     turns: int
@@ -367,14 +365,14 @@ class Summary:
 
     @property
     def stage_p50_ms(self) -> dict[str, float]:
-        """Median of each stage over the turns that have it."""
+        """Return the median of each stage over the turns that have it."""
         return {stage.name: stage.p50_ms for stage in self.stages}
 
     @property
     def slowest_stage(self) -> str | None:
-        """Return the stage that spent most of the run's silence.
+        """Return the stage that took most of the run's silence.
 
-        Not the largest median: a stage seen in one turn of many would win it.
+        That is not the largest median: a stage seen in one turn of many would have it.
         """
         slowest = max(self.stages, key=lambda stage: stage.share or 0.0, default=None)
         return slowest.name if slowest else None
@@ -424,7 +422,7 @@ class Summary:
 
 
 def summarise(turns: Sequence[Turn]) -> Summary:
-    """Compute all figures of a run; every one is None if it has no turns."""
+    """Compute all figures of a run; all are None if it has no turns."""
     of_all = Counter(t.outcome for t in turns)
     counted = counted_turns(turns)
     reasons = Counter(t.left_out for t in turns if t.left_out is not None)
@@ -461,14 +459,14 @@ def summarise(turns: Sequence[Turn]) -> Summary:
 def calls_of(
     turns: Iterable[Turn],
 ) -> tuple[list[tuple[str, float, int]], list[tuple[str, float, int]]]:
-    """List the calls in order, and those of them that the agent lost or ended before its end."""
+    """List the calls in order, and those of them that the agent lost or ended early."""
     turns = list(turns)
     calls = dict.fromkeys(turn.call for turn in turns)
     return list(calls), list(dict.fromkeys(turn.call for turn in turns if turn.lost))
 
 
 def _judged(turns: Sequence[Turn]) -> list[tuple[Turn, AnswerRecord]]:
-    """List the turns with their verdicts; a silence says nothing where no reply could be judged."""
+    """List the turns with their verdicts; if no reply could be judged, no silence is."""
     unheard = any(t.answer.why == NO_TEXT for t in turns) and not any(
         t.replied and t.right is not None for t in turns
     )
@@ -490,14 +488,14 @@ def due_ms(turn: Turn) -> float | None:
 
 
 def due_gaps(turns: Iterable[Turn]) -> list[tuple[float, Turn]]:
-    """List the gaps of the turns that were due a reply, as `due_ms`."""
+    """List the gaps of the turns that were due a reply, as in `due_ms`."""
     return [(ms, turn) for turn in turns if (ms := due_ms(turn)) is not None]
 
 
 def due_percentile(due: Sequence[tuple[float, Turn]], q: float) -> Percentile:
-    """Compute a percentile of gaps of turns that were due a reply, infinite where none came.
+    """Compute a percentile of gaps of turns that were due a reply, infinite if none came.
 
-    If it falls among turns that the person gave up on, the reason says what it is over.
+    If the percentile falls among turns that the person gave up on, the reason says so.
     """
     times, takes = [ms for ms, _ in due], [turn.take for _, turn in due]
     found = percentile_of(times, takes, q)
@@ -517,7 +515,7 @@ def _hit_rate(turns: Sequence[Turn]) -> Proportion:
 
 
 def _right_of(verdicts: Iterable[tuple[Turn, bool | None]]) -> Proportion:
-    """Give the share of right replies, of those that were judged."""
+    """Return the share of right replies, of those that were judged."""
     judged = [(right, turn.take) for turn, right in verdicts if right is not None]
     if not judged:
         return proportion(0, 0)

@@ -1,8 +1,8 @@
 """Cut a model's thoughts out of its reply as it streams, so that they are never spoken.
 
 Models that reason write their thoughts into the reply, between markers of their own, unless their
-server takes them out. A marker may come in any number of pieces. No more is held back than what may
-still become a marker: of "a < b", the "<" until the next character is there.
+server takes them out. A marker may come in any number of pieces. Only text that may still become a
+marker is held back: of "a < b", the "<" until the next character arrives.
 """
 
 import re
@@ -39,7 +39,7 @@ _FRAMES = (
 
 
 class _Markers:
-    """Markers that count at the same time. None is the beginning of another one."""
+    """Markers that count at the same time. No marker is the beginning of another."""
 
     def __init__(self, *markers: str) -> None:
         every = "|".join(re.escape(marker) for marker in dict.fromkeys(markers))
@@ -48,12 +48,12 @@ class _Markers:
         self._longest = max(len(marker) for marker in markers) - 1
 
     def next(self, text: str) -> tuple[str, str, str] | None:
-        """Return the text before the first marker, the marker in lower case, and what follows."""
+        """Return the text before the first marker, the marker in lower case, and the rest."""
         found = self._pattern.search(text)
         return found and (text[: found.start()], found[0].lower(), text[found.end() :])
 
     def split(self, text: str) -> tuple[str, str]:
-        """Return the text, and apart its end if that may be the beginning of a marker."""
+        """Return the text, and separately its end if that may be the beginning of a marker."""
         for at in range(max(0, len(text) - self._longest), len(text)):
             if text[at:].lower() in self._begun:
                 return text[:at], text[at:]
@@ -75,24 +75,24 @@ _BEGUN = _Markers(*_OPENS, *_CLOSES, _FINAL)
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The rest of a reply that may be spoken, and what of it was thought."""
+    """The part of a reply that may be spoken, and the part that was thought."""
 
     spoken: str
     thought: str
 
 
 class ThoughtCut:
-    """Cuts the thoughts out of one reply: call `feed` with each piece, and `finish` at its end.
+    """Cutter of thoughts from one reply: call `feed` with each piece, and `finish` at its end.
 
-    The outcome is the same in whichever pieces the reply comes. A thought within a thought belongs
-    to it. Nothing is spoken after one that does not end. Of the white space at the beginning of the
-    reply and behind a thought, nothing is left but one space between words.
+    The outcome does not depend on how the reply is cut into pieces. A thought within a thought
+    belongs to it. Nothing is spoken after a thought that does not end. White space at the beginning
+    of the reply is removed; around a thought, it becomes one space between words.
 
     Args:
         begun: whether the reply begins within a thought, as some chat templates begin one.
 
     Attributes:
-        leaked: whether a thought ended that had not begun, after words that were taken for spoken.
+        leaked: whether a thought ended that had not begun, after words that were already spoken.
     """
 
     def __init__(self, *, begun: bool = False) -> None:
@@ -119,7 +119,7 @@ class ThoughtCut:
             self._pass(marker)
 
     def told_apart(self) -> None:
-        """Note that the server takes the thoughts out: the prompt's is not in the text either."""
+        """Note that the server takes the thoughts out, including one that the prompt began."""
         if self._markers is _BEGUN:
             self._markers = _OUTSIDE
 
@@ -161,12 +161,12 @@ def is_of_marker(token: str) -> bool:
 
 
 def ends_within_thought(prompt: str) -> bool:
-    """Return whether a prompt begins a thought at its end, so that the reply begins within it."""
+    """Return whether a prompt begins a thought at its end, so the reply begins within it."""
     return prompt.rstrip().lower().endswith(tuple(_INSIDE))
 
 
 def without_thoughts(text: str) -> str:
-    """Return what may be spoken of a whole reply, also of one that begins within a thought."""
+    """Return the spoken part of a whole reply, also of one that begins within a thought."""
     for begun in (False, True):
         cut = ThoughtCut(begun=begun)
         spoken = cut.feed(text).spoken + cut.finish().spoken

@@ -58,21 +58,21 @@ NO_HOLD_GUESS = "what came first may be a hold phrase, but for the short silence
 
 
 class TurnTracker:
-    """Assigns what happened on the line to the user's turns.
+    """Tracker that assigns the events on the line to the user's turns.
 
-    Turns are announced by `UserSpeech` and closed by `TurnEnded`; what lies between two announced
-    onsets belongs to the earlier one. Events are kept as facts with their instants and are read
-    when a turn is asked for, so the order of all but `TurnEnded` is free: marks may come late, for
-    turns unknown, silence without speech, flushes with nothing to flush. What comes after its
-    turn's end is left out of it, and of every other turn.
+    `UserSpeech` announces a turn and `TurnEnded` closes it; events between two announced onsets
+    belong to the earlier one. Events are kept with their instants and read when a turn is asked
+    for, so the order of all but `TurnEnded` is free: marks may come late or for unknown turns,
+    silence without speech, flushes with nothing to flush. Events after a turn's end belong to
+    neither this turn nor any other.
 
-    Which of the agent's speech is the reply is decided in `turngap.core.credits`. A turn that was
-    not answered while the caller waited, or maybe with a hold phrase only, keeps its claim on what
-    is heard in the turn after it.
+    `turngap.core.credits` decides which of the agent's speech is the reply. A turn may end without
+    an answer, or maybe with a hold phrase only. It then keeps its claim on the speech in the turn
+    after.
 
     Attributes:
-        slack: by how much the agent's marks may be off.
-        tells_flushes: the protocol asks the caller to drop what it has not played.
+        slack: the possible error of the agent's marks.
+        tells_flushes: the protocol has a message that drops audio not played yet.
     """
 
     def __init__(self, slack: Slack = Slack(), *, tells_flushes: bool = True) -> None:  # noqa: B008, it is frozen
@@ -102,8 +102,8 @@ class TurnTracker:
     def feed(self, event: Event) -> tuple[TrackedTurn, ...]:
         """Take one event; return the turns that it finished (none or one).
 
-        A `UserSpeech` for an open turn replaces what was announced; one for a finished turn, and a
-        `TurnEnded` for a turn that is not open, are ignored.
+        A `UserSpeech` for an open turn replaces the earlier one. A `UserSpeech` for a finished
+        turn, and a `TurnEnded` for a turn that is not open, are ignored.
         """
         if isinstance(event, TurnEnded):
             return self._end(event)
@@ -166,17 +166,17 @@ class TurnTracker:
                 pass
 
     def onset_of(self, turn: int) -> int | None:
-        """Return when the reply to an open turn began; None if none has, or if it is closed."""
+        """Return when the reply to an open turn began; None if it has not or the turn is closed."""
         reply = self._open(turn).reply
         return reply[0].start_ns if reply else None
 
     def is_owed(self, turn: int) -> bool:
-        """Return whether nothing that was heard so far can be the whole answer to an open turn."""
+        """Return whether an open turn still lacks anything that could be its whole answer."""
         speech, credits = self._announced.get(turn), self._open(turn)
         return speech is not None and (credits.dropped or not credits.parts(speech))
 
     def may_go_on(self, turn: int) -> bool:
-        """Return whether all that was heard of an open turn's reply may be a hold phrase."""
+        """Return whether an open turn's reply so far may be no more than a hold phrase."""
         speech = self._announced.get(turn)
         answer = None if speech is None else self._open(turn).answer(speech)
         return answer is not None and is_short(answer)
@@ -302,7 +302,7 @@ class TurnTracker:
     def _ambiguous(
         self, speech: UserSpeech, credits: Credits, heard: AgentMarks | None
     ) -> tuple[str, ...]:
-        """Say why what was heard in this turn may belong to another."""
+        """Say why the reply in this turn may belong to another turn."""
         owed = self._owed(0)
         if credits.background and credits.reply:
             return ("all speech in it is far softer than the agent's usual voice",)
@@ -353,7 +353,7 @@ class TurnTracker:
         return gap_ns < min(ms_to_ns(EARLY_MS), SUDDEN * before_ns)
 
     def _guesses(self, speech: UserSpeech, credits: Credits) -> tuple[str, ...]:
-        """Say what was decided by the shape of the sound alone."""
+        """List the decisions that only the shape of the sound supports."""
         found: list[str] = []
         parts, answer, old = credits.parts(speech), credits.answer(speech), credits.old
         if answer and answer.start_ns != parts[0].start_ns:
@@ -387,7 +387,7 @@ class TurnTracker:
         return [s for s in self._sounds if since_ns <= s.at_ns < upto]
 
     def _bed(self, at_ns: float) -> float | None:
-        """Return the level of the sound that continued at that time, where it was audible."""
+        """Return the level of the background sound at that time, if it was audible."""
         before = [bed for bed in self._beds if bed.at_ns <= at_ns]
         return before[-1].dbfs if before else None
 
@@ -402,7 +402,7 @@ class TurnTracker:
     def _why_no_marks(
         self, speech: UserSpeech, heard: AgentMarks | None, marks: Mapping[str, int]
     ) -> str | None:
-        """Return why no mark of the agent explains the reply; None if some do or it sent none."""
+        """Return why no mark of the agent explains the reply; None if one does or it sent none."""
         if heard is None:
             told = any(a.marks for a in self._agent_turns.values())
             return "none of the agent's marks is of a reply in this turn" if told else None
@@ -445,7 +445,7 @@ class TurnTracker:
         return why if told is None else f"{why}: {told}"
 
     def _agent_turns_in(self, speech: UserSpeech) -> tuple[AgentMarks, ...]:
-        """Agent turns whose audio was first sent, or which got no further, in this turn."""
+        """Return the agent turns whose audio was first sent in this turn, or that stopped in it."""
         upto = self._next_start(speech)
         reached = [(reached_ns(a), a) for a in self._agent_turns.values()]
         within = [(at, a) for at, a in reached if at is not None and speech.start_ns <= at < upto]
@@ -474,16 +474,16 @@ class TurnTracker:
         return next(within, None)
 
     def _endpoints(self, speech: UserSpeech, *, replied: bool) -> tuple[int, ...] | None:
-        """Return the agent's decisions that this turn was over, by its marks or its protocol.
+        """Return when the agent decided that this turn was over, by its marks or its protocol.
 
-        An agent that replied has decided, so that without a decision nothing is known.
+        An agent that replied must have decided, so without a decision the times are unknown.
         """
         upto, decided = self._next_start(speech), self._decided()
         within = tuple(at for at in decided if speech.start_ns <= at < upto)
         return within if within or (decided and not replied) else None
 
     def _decided(self) -> list[int]:
-        """Return when the agent took turns to be over, by its marks or its protocol."""
+        """Return when the agent considered turns over, by its marks or its protocol."""
         ends = (a.marks["endpoint"] for a in self._agent_turns.values() if "endpoint" in a.marks)
         return sorted(ends) or self._endpoints_told
 

@@ -1,8 +1,8 @@
 """Read another program's output into values that cannot do harm.
 
 Numbers are finite and fit into 64 bits, texts are printable and of bounded length, JSON is of
-bounded depth and size. Use these where bytes from a peer become values. What shows a text makes
-it `printable` once more, since a stored document may come from anywhere.
+bounded depth and size. Use these functions where bytes from a peer become values. Code that shows a
+text makes it `printable` once more, since a stored document may come from anywhere.
 """
 
 import json
@@ -53,9 +53,9 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 def harmless(text: str, most: int = MOST_TEXT) -> str:
     """Make a text printable and cut it after `most` characters; all spaces in it stay.
 
-    An escape sequence must not reach a terminal, nor a direction override turn a report around.
-    Control characters and line ends become spaces, half a surrogate pair becomes U+FFFD, and what
-    else is invisible is left out.
+    An escape sequence must not reach a terminal, and a direction override must not reverse a
+    report. Control characters and line ends become spaces, half a surrogate pair becomes U+FFFD,
+    and other invisible characters are left out.
     """
     kept = text if len(text) <= most else cut_without_secrets(text, most)
     if not kept.isprintable():
@@ -69,12 +69,12 @@ def printable(text: str, most: int | None = None) -> str:
 
 
 def inert(text: str) -> str:
-    """Part what a CI server would take for a command in the output of a step."""
+    """Break up text that a CI server would read as a command in the output of a step."""
     return _COMMAND.sub(lambda found: f"{found[0]} ", text)
 
 
 def xml_text(text: str) -> str:
-    """Leave out the characters that no XML document can hold, as an SVG or JUnit file is one."""
+    """Leave out the characters that XML documents, such as SVG or JUnit files, cannot hold."""
     return _NOT_XML.sub("", text)
 
 
@@ -93,10 +93,10 @@ def _harmless(character: str) -> str:
 def parse_json(text: str | bytes, most: int = MOST_JSON) -> Any:
     """Parse JSON from a peer.
 
-    Its values are checked when they are read: Python takes `NaN` and `1e999` for numbers.
+    The values are checked when they are read: Python takes `NaN` and `1e999` for numbers.
 
     Raises:
-        ValueError: it is longer than `most`, nested too deep, or no JSON.
+        ValueError: it is longer than `most`, nested too deep, or not JSON.
     """
     if len(text) > most:
         raise ValueError(f"JSON of {len(text)} characters, where {most} are the most")
@@ -110,7 +110,7 @@ def whole(value: Any, most: int = 2**63) -> int:
     """Read a count, or an instant below `MOST_INSTANT`; JSON writers without integers send 5.0.
 
     Raises:
-        ValueError: it is no whole number, or as large as `most`.
+        ValueError: it is not a whole number, or not below `most`.
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -126,7 +126,7 @@ def finite(value: Any) -> float:
     """Read a number.
 
     Raises:
-        ValueError: it is no number, or NaN, infinite or beyond 64 bits.
+        ValueError: it is not a number, or is NaN, infinite or beyond 64 bits.
     """
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63:
         return float(value)
@@ -152,9 +152,9 @@ def plain(value: Any) -> tuple[Any, int]:
     """Copy a parsed JSON value so that it can be stored and shown.
 
     Returns:
-        The copy, and how many of its values are not as they were: numbers that are not finite or
-        beyond 64 bits are None, texts are `harmless`, and what is deeper than `MOST_DEPTH` or
-        comes after `MOST_ITEMS` values is left out.
+        The copy, and how many of its values were changed. Numbers that are not finite or beyond 64
+        bits become None, texts become `harmless`, and values deeper than `MOST_DEPTH` or after
+        `MOST_ITEMS` values are left out.
     """
     left, changed = MOST_ITEMS, 0
 
@@ -188,7 +188,7 @@ def plain(value: Any) -> tuple[Any, int]:
 
 
 def shown(value: Any, most: int = 40) -> str:
-    """Show a value in an error: its type where it is a list or an object, else itself, cut."""
+    """Format a value for an error: the type of a list or an object, else the value, cut."""
     if isinstance(value, list | Mapping):
         return "a list" if isinstance(value, list) else "an object"
     if isinstance(value, int) and abs(value) >= 2**63:
@@ -199,7 +199,7 @@ def shown(value: Any, most: int = 40) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host's name or address, as of a URL, is this machine's own loopback."""
+    """Return whether a host's name or address, as in a URL, is this machine's own loopback."""
     try:
         return host.lower() == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -223,7 +223,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     """Read TOML.
 
     Raises:
-        ValueError: it is no TOML, or nests deeper than `MAX_DEPTH`, or a number is not finite.
+        ValueError: it is not TOML, it nests deeper than `MAX_DEPTH`, or a number is not finite.
     """
     if len(text) > MAX_TOML_BYTES:
         raise ValueError(f"longer than {MAX_TOML_BYTES} characters")
@@ -239,7 +239,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def check_values(value: Any) -> None:
-    """Refuse what nests deeper than `MAX_DEPTH`, and numbers that are infinite, none or too long.
+    """Refuse nesting deeper than `MAX_DEPTH`, and numbers that are infinite, NaN or too long.
 
     Raises:
         ValueError: there is such a value.
@@ -269,7 +269,7 @@ def checked_label(label: str) -> str:
     """Return a label as it is stored: without spaces around it.
 
     Raises:
-        InputError: it is longer than `MOST_LABEL`, or holds what cannot be printed.
+        InputError: it is longer than `MOST_LABEL`, or has characters that cannot be printed.
     """
     label = label.strip()
     if len(label) > MOST_LABEL or not label.isprintable():
@@ -300,7 +300,7 @@ _EXPECTED = {
 def problems(error: "ValidationError") -> "list[ErrorDetails]":
     """Return the first twenty validation errors, without duplicates.
 
-    pydantic counts a list's valid items: one bad item of one is "too short" as well.
+    pydantic counts a list's valid items: a list whose one item is bad is "too short" as well.
     """
     found = error.errors()
     return [
@@ -323,7 +323,7 @@ def _within(inner: "ErrorDetails", outer: "ErrorDetails") -> bool:
 
 
 def reason(problem: "ErrorDetails") -> str:
-    """Describe what is wrong with one value and what was expected, but not where it is."""
+    """Describe the error in one value and what was expected, but not its place."""
     match problem["type"]:
         case "extra_forbidden" | "unexpected_keyword_argument":  # of a model, of a dataclass
             return UNKNOWN_KEY
@@ -340,7 +340,7 @@ def reason(problem: "ErrorDetails") -> str:
 
 
 def reason_in_toml(problem: "ErrorDetails") -> str:
-    """Describe what is wrong with one value of a TOML file: what was expected and what is there."""
+    """Describe the error in one value of a TOML file: what was expected and what is there."""
     value: Any = problem["input"]
     expected = _EXPECTED.get(problem["type"])
     if expected is None:

@@ -1,4 +1,4 @@
-"""Text on its way to speech: where it is cut, how fast engines are, and silence cut off. Pure."""
+"""Text on its way to speech: where to cut it, how fast engines are, and silence to cut. Pure."""
 
 import re
 from collections import deque
@@ -31,7 +31,7 @@ _LEFTOVER = re.compile(rf"^[.!?;:,…{_CLOSERS}]+(?=\s|$)")
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A place at which waiting text may be parted.
+    """A place where waiting text may be split.
 
     Attributes:
         end: index behind its last character.
@@ -49,7 +49,7 @@ class Cut:
 
 
 def cuts(text: str, *, ended: bool) -> list[Cut]:
-    """Behind each word of `text` that is whole, in order.
+    """List the cuts of `text`, one behind each whole word.
 
     The last word is whole once a space, a mark or the end of the reply (`ended`) follows it.
     """
@@ -85,7 +85,7 @@ def ends_clause(text: str) -> bool:
 
 
 def without_leftover(text: str) -> str:
-    """Strip from text that follows a piece the marks that belong to that piece's ending."""
+    """Strip the marks from the start of a text that belong to the piece before it."""
     return _LEFTOVER.sub("", text)
 
 
@@ -124,14 +124,14 @@ _STREAMED_SHARE, _TELLING_MS = 0.7, 500.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request to the TTS as it went; all in ms.
+    """One request to the TTS as it went; all times in ms.
 
     Attributes:
         chars: length of its text.
-        audio_ms: of speech that it made.
-        made_ms: from the request to its last audio.
-        first_ms: to its first audio.
-        chunk_ms: of speech in the first audio.
+        audio_ms: length of the speech that it made.
+        made_ms: time from the request to its last audio.
+        first_ms: time to its first audio.
+        chunk_ms: length of the first audio.
     """
 
     chars: int
@@ -142,7 +142,7 @@ class Request:
 
 
 class VoiceSpeed:
-    """The time that a TTS takes: a part a request, and a part a millisecond of speech."""
+    """The time that a TTS takes: a fixed part a request, and a part a millisecond of speech."""
 
     def __init__(self) -> None:
         self._requests: deque[Request] = deque(maxlen=_REQUESTS)
@@ -157,7 +157,7 @@ class VoiceSpeed:
         return bool(self._requests)
 
     def add(self, request: Request) -> None:
-        """Learn from a request; one without audio teaches nothing."""
+        """Learn from a request; a request without audio changes nothing."""
         if request.audio_ms <= 0 or request.chars <= 0:
             return
         self._requests.append(request)
@@ -195,7 +195,7 @@ def _usual_ms(chars: int) -> float:
 
 
 def _line(points: list[tuple[float, float]]) -> tuple[float, float]:
-    """Least squares of y over x: (at 0, slope), neither below 0."""
+    """Fit y over x by least squares: return the value at 0 and the slope, neither below 0."""
     n = len(points)
     mean_x, mean_y = sum(x for x, _ in points) / n, sum(y for _, y in points) / n
     spread = sum((x - mean_x) ** 2 for x, _ in points)
@@ -213,9 +213,9 @@ class TextSpeed:
     """The speed at which the LLM's text comes.
 
     Attributes:
-        char_ms: between two characters on the average, of late or in this reply, whichever is
+        char_ms: average time between two characters, recently or in this reply, whichever is
             slower.
-        late_ms: how much more than that a piece of text has taken.
+        late_ms: how much longer than that a piece of text has taken.
     """
 
     def __init__(self) -> None:
@@ -240,7 +240,7 @@ class TextSpeed:
 
 
 def _slowest(came: Collection[tuple[float, int]]) -> float:
-    """Return the milliseconds that a character may take; more pieces of text make it surer."""
+    """Return the longest likely time per character, in ms; more pieces of text make it surer."""
     chars = sum(c for _, c in came)
     known = sum(ms for ms, _ in came) / chars * (1 + _UNSURE / len(came) ** 0.5)
     return known if chars >= _FEW_CHARS else max(known, _UNKNOWN_CHAR_MS)
@@ -258,7 +258,7 @@ MOST_MS = 1000.0
 
 
 class LeadCut:
-    """Takes speech as it is made and passes it on from its first sound.
+    """Cutter that takes speech as it is made and passes it on from its first sound.
 
     Args:
         rate: of the samples (mono int16), Hz.
@@ -279,7 +279,7 @@ class LeadCut:
         return self._cut * 1000 / self._rate
 
     def feed(self, pcm: Pcm) -> Pcm:
-        """Take more; return what is to be heard, which may be nothing yet."""
+        """Take more speech; return the part to be heard, which may be empty."""
         if self._sounds:
             return pcm
         self._waiting = np.concatenate((self._waiting, pcm))
@@ -308,9 +308,9 @@ MARK_LETTERS = 3.0
 
 
 def words_heard(text: str, played_ms: float, whole_ms: float) -> str:
-    """Estimate the words of `text` that were spoken in `played_ms` of its `whole_ms`.
+    """Estimate which words of `text` were spoken in `played_ms` of its `whole_ms`.
 
-    Words take time by their letters, and a little more before a mark at which one pauses.
+    A word takes time by its letters, and a little more before a mark that asks for a pause.
     """
     words = text.split()
     weights = [letters(word) for word in words]

@@ -106,10 +106,10 @@ _EVEN_BITS = 0x55
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Law:
-    """A way to hold a sample in one byte.
+    """A way to store a sample in one byte.
 
     Attributes:
-        name: as people call it.
+        name: its usual name.
         code: the byte of each int16 sample, shape (65536,), by the sample as uint16.
         level: the sample of each byte, shape (256,).
     """
@@ -133,7 +133,7 @@ def _samples() -> NDArray[np.int32]:
 
 
 def _segment(magnitude: NDArray[np.int32], lowest: int) -> NDArray[np.int32]:
-    """Return how many doublings of 2 ** `lowest` a magnitude has reached; 0 below the first."""
+    """Return how often a magnitude has doubled from 2 ** `lowest`; 0 below the first doubling."""
     return np.maximum(np.frexp(magnitude)[1] - 1 - lowest, 0)
 
 
@@ -173,7 +173,7 @@ SAY = "turngap.say"
 
 
 def refusal(about: str, error: TurngapError) -> dict[str, Any]:
-    """Return the server message that says why a client message is refused."""
+    """Build the server message that says why a client message is refused."""
     return {
         "turngap": "refused",
         "re": about,

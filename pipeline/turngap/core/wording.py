@@ -1,4 +1,4 @@
-"""Sentences for people who wait: why, how long, and how much is done."""
+"""Sentences for people who wait: the reason, the duration, and the progress."""
 
 from collections.abc import Callable
 
@@ -6,13 +6,13 @@ _say: Callable[[str], None] | None = None
 
 
 def say_waits_by(say: Callable[[str], None]) -> None:
-    """Have this process say by `say` why people wait, in place of the log."""
+    """Have this process report waits by `say` instead of in the log."""
     global _say  # noqa: PLW0603 - one process has one terminal
     _say = say
 
 
 def say_wait(line: str) -> None:
-    """Say in a line why people wait."""
+    """Report in a line why people wait."""
     if _say is not None:
         _say(line)
         return
@@ -22,9 +22,9 @@ def say_wait(line: str) -> None:
 
 
 def seconds_left(share: float, elapsed_s: float, planned_s: float | None) -> float | None:
-    """About how long the rest takes: by the plan at first, then more and more by the pace so far.
+    """Estimate the time left: from the plan at first, then more and more from the pace so far.
 
-    None while nothing is done and nothing was planned.
+    Return None while nothing is done and nothing was planned.
     """
     if share <= 0:
         return planned_s
@@ -49,5 +49,5 @@ def bytes_words(number: int) -> str:
 
 
 def several(n: int, what: str) -> str:
-    """Count things: `1 run`, `1,200 runs`."""
+    """Format a count of things: `1 run`, `1,200 runs`."""
     return f"{n:,} {what}{'s' * (n != 1)}"

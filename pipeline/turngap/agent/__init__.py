@@ -1,1 +1,1 @@
-"""The built-in voice agent: engines assembled to a pipecat pipeline and served over WebSocket."""
+"""The built-in voice agent: engines assembled into a pipecat pipeline and served over WebSocket."""

@@ -1,10 +1,10 @@
 """The terms of a served agent: clients, conversations at once, and limits of each. No I/O.
 
-docs/security.md has the limits as a table, with what happens beyond each.
+docs/security.md lists the limits in a table, with what happens beyond each.
 
-On loopback every program of this machine may, but no web page from elsewhere: the Origin that
-browsers send must be that of our own page, and the Host must name this machine (otherwise a hostile
-name that resolves to 127.0.0.1 would pass as ours). On other addresses a token is needed, too.
+On loopback every program of this machine may connect, but no web page from elsewhere. The Origin
+that browsers send must be that of our own page, and the Host must name this machine (otherwise a
+hostile name that resolves to 127.0.0.1 would pass as ours). Other addresses also need a token.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ SEAT_S = 1.0  # that a call waits for a seat: a pipeline comes down 25 ms after 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one server, which the page gets too."""
+    """Limits of one server, which are also sent to the page."""
 
     connections: int = 64  # open at once, besides the seats
     request_s: float = 10.0  # for a whole request, and for a page's first message
@@ -57,7 +57,7 @@ class Limits:
 
 
 class HangUpError(Exception):
-    """An act of a client for which its connection is closed, by code and reason."""
+    """A client's action that closes its connection, with a code and a reason."""
 
 
 class Refusal(NamedTuple):
@@ -115,12 +115,12 @@ class Access:
         return None
 
     def knows(self, offered: str) -> bool:
-        """Return whether that is the token, compared in constant time."""
+        """Return whether the token is the right one, compared in constant time."""
         return self.token is not None and hmac.compare_digest(offered.encode(), self.token.encode())
 
 
 def cookie_name(request: HTTPConnection) -> str:
-    """Return the name of the token's cookie, by port, as browsers keep cookies by host only."""
+    """Return the name of the token's cookie, with the port: browsers keep cookies by host only."""
     return f"turngap-{(request.scope.get('server') or ('', 0))[1]}"
 
 
@@ -153,7 +153,7 @@ class Seats:
 
     @property
     def why_none(self) -> str:
-        """Return the reason why no call is taken; empty if one is."""
+        """Return why no call is taken; empty if one can be taken."""
         if self.drains:
             return "this agent is shutting down and takes no new calls"
         if self.taken < self.most:
@@ -163,7 +163,7 @@ class Seats:
 
     @asynccontextmanager
     async def seat(self) -> AsyncIterator[None]:
-        """Take a seat for as long as this lasts; wait a moment for one that is being left.
+        """Take a seat for as long as this lasts; wait a moment if one is about to be free.
 
         Raises:
             HangUpError: there is none.

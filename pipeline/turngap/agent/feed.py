@@ -1,8 +1,7 @@
-"""The schedule of text for the TTS and of its speech, so that speech never runs dry.
+"""The schedule of text for the TTS and of its speech, which keeps speech from running dry.
 
 The first piece has as few words as the engines' measured speeds allow. Whole clauses follow while
-there is time, and whatever is there when time runs out. No I/O, no clock: each call says what time
-it is.
+there is time, and any waiting text when time runs out. No I/O, no clock: each call passes the time.
 """
 
 import math
@@ -35,9 +34,9 @@ class Outlook:
 
     Attributes:
         dry_ms: when the text handed to the TTS has been played, if it plays without a break.
-        free_ms: when the TTS has synthesised it. spare_ms: the least time by which a piece of it is
-        made before its predecessors have been played. words: whole words that wait to be handed
-        over. to_come: words that the LLM may still send.
+        free_ms: when the TTS has synthesised that text. spare_ms: the least time between a piece
+        being made and its turn to play. words: whole words that wait to be handed over. to_come:
+        words that the LLM may still send.
     """
 
     dry_ms: float = 0.0
@@ -55,7 +54,7 @@ class Pace:
     llm: TextSpeed
 
     def after(self, chars: int, outlook: Outlook) -> Outlook:
-        """Return the outlook once a piece of `chars` characters has been handed over, too."""
+        """Return the outlook after a further piece of `chars` characters has been handed over."""
         least_ms, most_ms = self.voice.speech_ms(chars)
         dry_ms = outlook.dry_ms + least_ms
         free_ms = max(0.0, outlook.free_ms) + self.voice.make_ms(most_ms)
@@ -65,12 +64,12 @@ class Pace:
         )
 
     def begun(self, chars: int, outlook: Outlook) -> Outlook:
-        """Return the same for the first piece: before its first audio nothing is due."""
+        """Return the outlook after the first piece: nothing is due before its first audio."""
         first_ms = self.voice.first_ms(self.voice.speech_ms(chars)[1])
         return self.after(chars, replace(outlook, dry_ms=first_ms))
 
     def audio_in_ms(self, chars: int, outlook: Outlook) -> float:
-        """Return when the first audio of a piece comes that is handed over now."""
+        """Return when the first audio arrives of a piece that is handed over now."""
         most_ms = self.voice.speech_ms(chars)[1]
         return max(0.0, outlook.free_ms) + self.voice.first_ms(most_ms)
 
@@ -96,7 +95,7 @@ class Pace:
         return True
 
     def _sent_ms(self, words: float) -> float:
-        """Return when the LLM will have sent that many more words."""
+        """Return when the LLM will have sent this many more words."""
         if words <= 0:
             return 0.0
         return words * CHARS_PER_WORD * self.llm.char_ms + self.llm.late_ms
@@ -149,8 +148,8 @@ class SpeechFeed:
     """One reply after another, from the LLM's tokens to the TTS's audio.
 
     It receives tokens, requests and audio as they happen. It returns which pieces go next (`take`),
-    when to ask again (`due_ns`), and whether speech that was made may begin (`may_begin`). The
-    engines' measured speeds are kept from reply to reply.
+    when to ask again (`due_ns`), and whether finished speech may begin (`may_begin`). The engines'
+    measured speeds are kept from reply to reply.
     """
 
     def __init__(self, voice: VoiceSpeed | None = None, llm: TextSpeed | None = None) -> None:
@@ -163,7 +162,7 @@ class SpeechFeed:
         return self._pace.voice
 
     def reset(self) -> None:
-        """Forget the reply, as it was interrupted."""
+        """Forget the reply, because it was interrupted."""
         self._text = ""
         self._ended = False
         self._words = 0
@@ -218,7 +217,7 @@ class SpeechFeed:
         return pieces
 
     def due_ns(self, at_ns: int) -> int | None:
-        """Return when waiting text must go even if no more has come, if there is any."""
+        """Return when waiting text must go even if no more has come; None without text."""
         waiting = cuts(self._text, ended=self._ended)
         if not waiting or not self._begun:
             return None
@@ -241,7 +240,7 @@ class SpeechFeed:
         self._making = _Making(chars, at_ns)
 
     def audio(self, at_ns: int, audio_ms: float) -> float:
-        """Take speech that the TTS made. Returns how long (ms) there had been none to hear."""
+        """Take speech from the TTS. Returns how long (ms) there had been no speech to play."""
         dry_ms = 0.0
         if self._begun:
             dry_ms = max(0.0, ns_to_ms(at_ns - self._dry_ns))
@@ -277,7 +276,7 @@ class SpeechFeed:
         return self._held_ms > 0 and self._pace.lasts(self._outlook(at_ns), SAFETY_MS / 2)
 
     def begin(self, at_ns: int) -> bool:
-        """Let the caller hear what was made so far, and what follows as it is made.
+        """Let the caller hear the speech made so far, and further speech as it is made.
 
         Returns whether this is new.
         """
@@ -301,7 +300,7 @@ class SpeechFeed:
         return self._hurried_cut(waiting, outlook) or self._timely_cut(waiting, outlook)
 
     def _first_cut(self, waiting: list[Cut]) -> Cut | None:
-        """Return the fewest words that last; for an unknown voice, as many as mostly do."""
+        """Return the fewest words that last; for an unknown voice, as many as usually last."""
         if not self._pace.voice.known:
             enough = self._ended or waiting[-1].words >= UNKNOWN_WORDS
             clauses = (c for c in waiting if c.clause and c.words >= FIRST_MIN_WORDS)
@@ -316,7 +315,7 @@ class SpeechFeed:
         return None
 
     def _held_cut(self, waiting: list[Cut], outlook: Outlook) -> Cut | None:
-        """Return what keeps the TTS busy while speech is held, by clauses if there are any."""
+        """Return text that keeps the TTS busy while speech is held, in clauses if possible."""
         clauses = [c for c in waiting if c.clause and c.words >= FIRST_MIN_WORDS]
         if clauses:
             return clauses[0]
@@ -325,7 +324,7 @@ class SpeechFeed:
         return waiting[-1] if self._ended or (idle and enough) else None
 
     def _hurried_cut(self, waiting: list[Cut], outlook: Outlook) -> Cut | None:
-        """Return as much as is made in time, or the least, if speech runs dry otherwise."""
+        """If speech would run dry otherwise, return as much as is made in time, or the least."""
         if outlook.free_ms > 0:
             return None  # while the TTS is busy, text is not made any sooner
         latest_ms = outlook.dry_ms - SAFETY_MS - AS_SOON_MS
@@ -355,7 +354,7 @@ class SpeechFeed:
         return None
 
     def _outlook(self, at_ns: int) -> Outlook:
-        """Return what was handed over, made and played, from now on."""
+        """Return the outlook from now on, from the text handed over, made and played."""
         voice, making = self._pace.voice, self._making
         on_line_ms = max(0.0, ns_to_ms(self._dry_ns - at_ns)) if self._begun else 0.0
         sounds = self._begun or self._held_ms > 0
@@ -384,6 +383,6 @@ class SpeechFeed:
 
 
 def _best_ending(found: list[Cut]) -> Cut:
-    """Return the last one that ends a clause, or at least does not lead on to the next word."""
+    """Return the last cut that ends a clause, or else does not lead on to the next word."""
     clauses = [c for c in found if c.clause and c.words >= FIRST_MIN_WORDS]
     return (clauses or [c for c in found if not c.dangling] or found)[-1]

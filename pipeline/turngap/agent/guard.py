@@ -1,10 +1,10 @@
 """The socket between a client and the agent's pipeline, in uvicorn and above it.
 
 uvicorn limits a request's head, a message, and the wait for an answer to a ping. Beyond that, it
-waits for ever for a request and for a client that reads nothing, and counts no pings; so `Http`,
-`WebSockets` and `Sweeper` do. A `Guard` checks a client's messages (pipecat's protobuf with RTVI in
-it) before pipecat sees them. What is outside the limits closes the connection with a code and a
-reason.
+waits for ever for a request and for a client that reads nothing, and counts no pings. `Http`,
+`WebSockets` and `Sweeper` add these limits. A `Guard` checks a client's messages (pipecat's
+protobuf with RTVI in it) before pipecat sees them. Messages outside the limits close the connection
+with a code and a reason.
 """
 
 import asyncio
@@ -47,8 +47,8 @@ class Taken:
         passes: whether the agent's pipeline gets it.
         pcm: the audio in it.
         asks: whether it makes the agent work, as a typed turn does.
-        asked: an RTVI client message: what is asked for, and with what.
-        answer: what is sent to the client at once.
+        asked: an RTVI client message: its type and its data.
+        answer: the reply that the client gets at once.
     """
 
     passes: bool = False
@@ -59,7 +59,7 @@ class Taken:
 
 
 def take(message: Message, rate: int) -> Taken:
-    """Check a client's message, of which audio must have that rate.
+    """Check a client's message, whose audio must have that rate.
 
     Raises:
         HangUpError: it does not belong to the protocol.
@@ -82,7 +82,7 @@ def take(message: Message, rate: int) -> Taken:
 
 
 def is_speech(data: bytes) -> bool:
-    """Return whether a message for the client is speech, or means that a side speaks."""
+    """Return whether a message for the client is speech, or reports that a side speaks."""
     frame = Frame.FromString(data)
     if frame.WhichOneof("frame") == "audio":
         # An agent that is relayed may send silence for as long as the line is open.
@@ -169,14 +169,14 @@ class Http(H11Protocol):
             transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse a malformed request; uvicorn fails to if its answer has begun, or has no body."""
+        """Refuse a malformed request; uvicorn fails if its answer has begun, or has no body."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.write(BAD_REQUEST)
         self.transport.close()
 
 
 class WebSockets(WebSocketsSansIOProtocol):
-    """A connection that has become a WebSocket. No frame is free, a ping as little as a message."""
+    """A connection that has become a WebSocket. Every frame counts, a ping as much as a message."""
 
     config: Any  # of `Server`
 
@@ -207,9 +207,9 @@ class WebSockets(WebSocketsSansIOProtocol):
         self.handle_parser_exception()
 
     def handle_parser_exception(self) -> None:
-        """Send the reason, and drop what comes until the client is gone.
+        """Send the reason, and drop everything that arrives until the client is gone.
 
-        To close at once, with unread bytes, would reset the connection, and the reason be lost.
+        Closing at once, with unread bytes, would reset the connection and lose the reason.
         """
         if (closed := self.conn.close_sent) is None or self.close_sent:
             return
@@ -256,7 +256,7 @@ async def close(send: Send, code: int, reason: str) -> None:
 class Guard:
     """One accepted WebSocket and the pipeline behind it.
 
-    A recording derives from it: `heard`, `asked` and `sent` see what passes.
+    Recordings derive from this class and override `heard`, `asked` and `sent`.
     """
 
     def __init__(self, limits: Limits, clock: Clock, in_rate: int) -> None:
@@ -272,7 +272,7 @@ class Guard:
         self._gone = asyncio.Event()
 
     async def run(self, converse: Callable[[WebSocket], Any], asgi: Asgi) -> None:
-        """Let `converse` serve the client until it leaves or is closed, and has come down."""
+        """Let `converse` serve the client until it leaves or is closed; wait for its end."""
         scope, self._receive, self._send = asgi
         socket = WebSocket(scope, self._checked_receive, self._checked_send)
         socket.client_state = socket.application_state = WebSocketState.CONNECTED
@@ -293,12 +293,12 @@ class Guard:
             await asyncio.wait(tasks, timeout=CANCELLED_S)
 
     async def tell(self, data: bytes) -> None:
-        """Send the client a message of the server's own, if it is still there."""
+        """Send the client a message of the server's own, if it is still connected."""
         with suppress(*GONE):
             await self._send({"type": "websocket.send", "bytes": data})
 
     async def end(self, code: int, reason: str) -> None:
-        """Close the connection, unless that has been done."""
+        """Close the connection, unless it is closed already."""
         if self.ended is None:
             # An error's words may name what was reached, with its key.
             self.ended = (code, text_without_secrets(reason))
@@ -325,7 +325,7 @@ class Guard:
         """Warn the client that it will be closed soon unless there is speech."""
 
     def silence_s(self) -> float:
-        """Return how long a client may send nothing; one that is gone answers no ping."""
+        """Return how long a client may send nothing; a client that is gone answers no ping."""
         return math.inf if self.spoken_to else self.limits.first_s
 
     def active(self) -> None:

@@ -1,8 +1,8 @@
 """Reports of the built-in agent on its conversations: marks, and pipecat's own traces.
 
-A conversation is traced under the caller's span, where both sides want that: the caller if its
-handshake has a `traceparent` that is sampled, and the server if OTEL_EXPORTER_OTLP_ENDPOINT says
-where traces go. All other conversations are not traced.
+A conversation is traced under the caller's span if both sides want that. The caller wants it if its
+handshake has a sampled `traceparent`, the server if OTEL_EXPORTER_OTLP_ENDPOINT names where traces
+go. All other conversations are not traced.
 """
 
 from collections import deque
@@ -37,7 +37,7 @@ _thread = ThreadPoolExecutor(1, "turngap-traces")
 
 
 def ready_to_trace() -> None:
-    """Import OpenTelemetry's SDK before the first call if it is wanted, as that takes long."""
+    """Import OpenTelemetry's SDK before the first call if it is wanted, because that takes long."""
     _provider()
 
 
@@ -57,7 +57,7 @@ def under_the_caller(headers: Mapping[str, str]) -> bool:
 def send_traces() -> "Future[bool] | None":
     """Begin to send the traces of a conversation, in the background.
 
-    What a collector does not take is lost, and the log says so.
+    Traces that a collector does not accept are lost, and the log says so.
     """
     provider = _provider()
     return None if provider is None else _thread.submit(provider.force_flush)
@@ -86,7 +86,7 @@ def _provider() -> "TracerProvider | None":
 
 
 class MonotonicPipecatClock(BaseClock):
-    """A clock for pipecat's frames: the one that everything else reads."""
+    """The clock for pipecat's frames: the same that everything else reads."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or MonotonicClock()
@@ -95,14 +95,14 @@ class MonotonicPipecatClock(BaseClock):
         return self._clock.now_ns()
 
     def start(self) -> None:
-        """Do nothing, as this clock has no zero of its own."""
+        """Do nothing, because this clock has no zero of its own."""
 
 
 class StampedSerializer(ProtobufFrameSerializer):
     """pipecat's serializer, which also notes when each chunk of audio is handed to the socket.
 
     Pipecat's WebSocket outputs write a chunk, sleep until it is time for the next, and only then
-    push it on: by the push alone, `sent` would be up to a chunk late.
+    push it on. By the push alone, `sent` would be up to a chunk late.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -165,7 +165,7 @@ class AgentObserver(MarksObserver):
 
 
 class SparingObserver(WorkerObserver):
-    """pipecat's observers, without the frames that none of them looks at.
+    """pipecat's observers, without the frames that none of them reads.
 
     It replaces a private part of pipecat's worker: check that with each version.
 
@@ -175,7 +175,7 @@ class SparingObserver(WorkerObserver):
     """
 
     async def on_process_frame(self, data: FrameProcessed) -> None:
-        """Do nothing, as the observers of this agent look at pushes."""
+        """Do nothing, because the observers of this agent only look at pushes."""
 
     async def on_push_frame(self, data: FramePushed) -> None:
         if not isinstance(data.frame, InputAudioRawFrame):
@@ -183,7 +183,7 @@ class SparingObserver(WorkerObserver):
 
 
 def observe_sparingly(worker: PipelineWorker) -> None:
-    """Give a worker that has not run yet a `SparingObserver` in the place of pipecat's."""
+    """Give a worker that has not run yet a `SparingObserver` instead of pipecat's observer."""
     before = worker._observer  # pyright: ignore[reportPrivateUsage]
     observers = before._observers  # pyright: ignore[reportPrivateUsage]
     worker._observer = SparingObserver(observers=observers)  # pyright: ignore[reportPrivateUsage]

@@ -1,7 +1,7 @@
 """The agent's voice on the line, which falls silent at once and continues from where it was.
 
-`PromptSender` and `PromptInput` replace private parts of pipecat's transports, as nothing public
-lies where the waits are: check them with each version of pipecat (`pyproject.toml` pins it).
+`PromptSender` and `PromptInput` replace private parts of pipecat's transports, because no public
+part covers the waits: check them with each version of pipecat (`pyproject.toml` pins it).
 """
 
 import asyncio
@@ -61,9 +61,9 @@ RATES = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
 
 @lru_cache(maxsize=32)
 def _kernels(in_rate: int, out_rate: int) -> NDArray[np.float32]:
-    """Return a kernel for each place that an output sample can have between two of the input.
+    """Return a kernel for each position that an output sample can have between two of the input.
 
-    The shape is (places, taps), with as many taps before the place as after it.
+    The shape is (positions, taps), with as many taps before the position as after it.
     """
     places = out_rate // math.gcd(in_rate, out_rate)
     low = min(in_rate, out_rate) / in_rate
@@ -76,7 +76,7 @@ def _kernels(in_rate: int, out_rate: int) -> NDArray[np.float32]:
 
 
 class Resampling:
-    """One stream from one rate to another; output sample k is at the instant k / `out_rate`."""
+    """One stream converted to another rate; output sample k is at the instant k / `out_rate`."""
 
     def __init__(self, in_rate: int, out_rate: int) -> None:
         common = math.gcd(in_rate, out_rate)
@@ -93,7 +93,7 @@ class Resampling:
         self._next = 0
 
     def add(self, pcm: Pcm) -> Pcm:
-        """Take the next samples, and return those at the other rate that are certain by now."""
+        """Take the next samples; return the samples at the other rate that can no longer change."""
         self._held = np.concatenate((self._held, pcm.astype(np.float32)))
         known = self._first + len(self._held) - self._half
         return self._made(math.ceil(known * self._up / self._down))
@@ -119,7 +119,7 @@ class Resampling:
 
 
 class StreamResampler(BaseAudioResampler):
-    """A `Resampling` where pipecat wants one of its own; it begins anew when a rate changes."""
+    """A `Resampling` with pipecat's interface for one; it begins anew when a rate changes."""
 
     def __init__(self) -> None:
         self._stream: Resampling | None = None
@@ -146,8 +146,8 @@ class PromptSender(BaseOutputTransport.MediaSender):
 
     pipecat's own awaits every frame and every write with `asyncio.wait_for`, which before Python
     3.12 makes a task each time. So the first chunk of a reply, after nine frames that announce it,
-    was written 31 rounds of the event loop after it had come; here it is at most 3. That the agent
-    speaks is announced to the whole pipeline when the first chunk is on its way.
+    was written 31 rounds of the event loop after it had come; here it is at most 3. The pipeline
+    learns that the agent speaks when the first chunk is on its way.
 
     It filters nothing and mixes nothing in.
     """
@@ -174,7 +174,7 @@ class PromptSender(BaseOutputTransport.MediaSender):
             queue.task_done()
 
     async def _internal_write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
-        """Write a chunk; a caller that reads nothing for as long as pipecat waits is given up."""
+        """Write a chunk; give up a caller that reads nothing for as long as pipecat waits."""
         if not self._transport.is_usable:
             return False
         patience_s, dropped = self._params.audio_out_write_timeout_secs, self._dropped
@@ -193,11 +193,11 @@ class PromptSender(BaseOutputTransport.MediaSender):
         return written
 
     async def _handle_bot_speech(self, frame: Frame) -> None:
-        """Announce nothing yet, as pipecat calls this before it writes."""
+        """Announce nothing yet, because pipecat calls this before it writes."""
 
 
 class YieldingOutput(FastAPIWebsocketOutputTransport):
-    """An output that is silent while the floor is withheld; an interruption drops what waits.
+    """An output that is silent while the floor is withheld; an interruption drops waiting audio.
 
     pipecat paces its chunks: two at once, then in real time, without catching up after a delay.
     With chunks of 10 ms the caller runs dry whenever the agent is late by more than that: 24 holes
@@ -206,7 +206,7 @@ class YieldingOutput(FastAPIWebsocketOutputTransport):
     to play, or two chunks.
 
     Args:
-        ahead_ms: how much unplayed audio the caller may have; 0: pipecat's pacing.
+        ahead_ms: how much unplayed audio the caller may have; 0 for pipecat's pacing.
     """
 
     def __init__(
@@ -274,12 +274,12 @@ class YieldingOutput(FastAPIWebsocketOutputTransport):
 
 
 def _resample_promptly(sender: BaseOutputTransport.MediaSender) -> None:
-    """Give a sender our resampler, as pipecat's holds back 40 ms and more."""
+    """Give a sender our resampler, because pipecat's holds back 40 ms and more."""
     sender._resampler = StreamResampler()  # pyright: ignore[reportPrivateUsage]
 
 
 class PromptInput(FastAPIWebsocketInputTransport):
-    """pipecat's input, but it pushes the caller's audio in the step in which it comes.
+    """pipecat's input, but it pushes the caller's audio in the step in which it arrives.
 
     pipecat's own takes it through a queue, from which it waits for each packet with
     `asyncio.wait_for`: before Python 3.12 that makes a task for each of fifty packets a second. It
@@ -287,7 +287,7 @@ class PromptInput(FastAPIWebsocketInputTransport):
     """
 
     def _create_audio_task(self) -> None:
-        """Make none: pipecat's would take packets from a queue into which nothing is put."""
+        """Create no task: pipecat's would take packets from a queue into which nothing is put."""
 
     async def push_audio_frame(self, frame: InputAudioRawFrame) -> None:
         if not self._paused and frame.audio:
@@ -323,8 +323,7 @@ class YieldingTransport(FastAPIWebsocketTransport):
 class HeardTextFrame(TTSTextFrame, SystemFrame):
     """The words of a broken-off clause that were heard.
 
-    A system frame, so that it comes to the conversation's memory before the interruption that
-    follows it.
+    It is a system frame: it reaches the conversation's memory before the interruption after it.
     """
 
 
@@ -340,10 +339,10 @@ class _Clause:
 class Ledger:
     """A record of which clause is being made, and which is being played. No I/O.
 
-    pipecat adds a clause to the conversation once all of it was written, so that an interrupted
-    clause is lost although half of it was heard. Here its words that were played by then are kept,
-    too: as many as fit the part of the clause's audio that was played. A TTS that times its own
-    words is left to pipecat.
+    pipecat adds a clause to the conversation once all of it was written, so an interrupted clause
+    is lost although half of it was heard. Here the words that were played by then are kept, too: as
+    many as fit the part of the clause's audio that was played. A TTS that times its own words is
+    left to pipecat.
     """
 
     def __init__(self) -> None:
@@ -377,7 +376,7 @@ class Ledger:
             clause.remembered = True
 
     def broken_off(self) -> str:
-        """Stop. Returns what was heard of the clause that was being played."""
+        """Stop. Returns the words that were heard of the clause that was being played."""
         clause, self._playing, self._making = self._playing, None, None
         self._clauses.clear()
         if clause is None or clause.remembered:
@@ -391,7 +390,7 @@ def _ms(frame: OutputAudioRawFrame) -> float:
 
 
 def _announced(frame: Frame) -> AggregatedTextFrame | None:
-    """Return the frame, if it announces a clause that is to be spoken."""
+    """Return the frame if it announces a clause to speak."""
     if isinstance(frame, AggregatedTextFrame) and not isinstance(frame, TTSTextFrame):
         return frame if frame.will_be_spoken else None
     return None
@@ -419,7 +418,7 @@ class MadeCounter(FrameProcessor):
 class HeardKeeper(FrameProcessor):
     """A processor after the output, where frames come as they are played.
 
-    It adds to the conversation what was heard of a reply before the interruption gets there.
+    It adds the heard part of a reply to the conversation before the interruption gets there.
     """
 
     def __init__(self, ledger: Ledger) -> None:

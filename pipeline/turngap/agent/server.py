@@ -52,7 +52,7 @@ SWITCH_S = 0.0005
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """The address to listen at, who may connect, and what they may do."""
+    """The address to listen at, the clients that may connect, and their permissions."""
 
     host: str = "127.0.0.1"
     port: int = 7860
@@ -61,7 +61,7 @@ class ServeSettings:
 
 
 def plain_app(agent: str, seats: Seats) -> FastAPI:
-    """Make an ASGI application with no more than the health checks."""
+    """Make an ASGI application with only the health checks."""
     app = FastAPI(
         title=f"turngap agent {agent}",
         docs_url=None,
@@ -128,7 +128,7 @@ async def seated(
 
 
 def bind(settings: ServeSettings) -> socket.socket:
-    """Return a listening socket, so that a port in use is found before anything is loaded.
+    """Return a listening socket, to find a port in use before anything is loaded.
 
     Raises:
         AgentError: the port is in use or may not be used.
@@ -180,8 +180,8 @@ class Config(uvicorn.Config):
 class Server(uvicorn.Server):
     """uvicorn's server for `app`, which listens on the sockets given to its `serve`.
 
-    At the first SIGTERM it takes no new calls, and ends when the last has, or after `drain_s`. Any
-    other signal ends it at once.
+    At the first SIGTERM it takes no new calls, and ends when the last call has ended or after
+    `drain_s`. Any other signal ends it at once.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, seats: Seats, drain_s: float = 0.0) -> None:
@@ -239,7 +239,7 @@ def _write(entry: object) -> None:
 
 
 class _ToLoguru(logging.Handler):
-    """The way from Python's own log to the one log."""
+    """A handler that sends Python's own log to loguru."""
 
     def emit(self, record: logging.LogRecord) -> None:
         level = record.levelname if record.levelname in LOG_LEVELS else record.levelno
@@ -247,7 +247,7 @@ class _ToLoguru(logging.Handler):
 
 
 def set_log_level(level: str) -> None:
-    """Set the log's level; at debug level pipecat logs what becomes of every frame.
+    """Set the log's level; at debug level pipecat logs the path of every frame.
 
     Raises:
         InputError: there is no such level.
@@ -263,7 +263,7 @@ def set_log_level(level: str) -> None:
 
 
 def announce_json(url: str, *, page: str, chosen: Chosen) -> None:
-    """Print one line on stdout that says to a parent process that the agent is ready."""
+    """Print one line on stdout that tells a parent process that the agent is ready."""
     said = {"ready": True, "url": url, "page": page, "chosen": chosen.model_dump(mode="json")}
     sys.stdout.write(json.dumps(said) + "\n")
     sys.stdout.flush()

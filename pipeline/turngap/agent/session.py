@@ -61,7 +61,7 @@ Count = Callable[[str, float], None]
 
 
 class Answers(Protocol):
-    """The methods that `PrefixWarmer` needs of an LLM; pipecat's `LLMService` has it."""
+    """The methods of an LLM that `PrefixWarmer` needs; pipecat's `LLMService` has them."""
 
     async def run_inference(
         self, context: LLMContext, max_tokens: int | None = None
@@ -69,11 +69,11 @@ class Answers(Protocol):
 
 
 class PrefixWarmer:
-    """Requests that have the LLM read the conversation so far before it has to answer.
+    """Requests that make the LLM read the conversation so far before it has to answer.
 
     A server that caches prompts by their prefix (vLLM and the hosted ones do) then reads only the
-    rest, over a connection that is open. One token is asked for, the fewest possible. The request
-    is given up when the person's turn is answered, so that it never delays the real one.
+    rest, over an open connection. The request is for one token, the fewest possible. It is given up
+    when the person's turn is answered, so it never delays the real one.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class PrefixWarmer:
             self._task = asyncio.create_task(self._read(after_ms))
 
     def give_up(self) -> None:
-        """Cancel the request, as the LLM is asked now or never again."""
+        """Cancel the request, because the real one comes now or the session ends."""
         if self._task is not None:
             self._task.cancel()
 
@@ -128,7 +128,7 @@ class PrefixWarmer:
 
 
 async def warm_voice(tts: TTSService, speed: VoiceSpeed, clock: Clock) -> None:
-    """Have the TTS speak unheard, and measure how fast it is."""
+    """Make the TTS speak unheard, and measure how fast it is."""
     for number, text in enumerate(VOICE_TEXTS):
         asked_ns = clock.now_ns()
         made: list[tuple[int, float]] = []
@@ -156,7 +156,7 @@ def warm_session(
     prefix: PrefixWarmer | None,
     voice: Callable[[], Coroutine[Any, Any, None]] | None,
 ) -> None:
-    """Warm at a session's beginning and at each turn of the person's; stop at its end."""
+    """Warm at a session's beginning and at each of the person's turns; stop at its end."""
     speaking: list[asyncio.Task[None]] = []
 
     async def on_started(*_: object) -> None:
@@ -190,9 +190,9 @@ class Assembly:
 
     Attributes:
         offers: the LLMs that a caller may pick, the stack's own first. eager: report an agent
-        turn's marks when it is first heard, too, and not only when it is over. domain: what can be
-        said to it, if its recogniser or one of its LLMs knows nothing else. closed: whether it is
-        the recogniser.
+        turn's marks when it is first heard, too, and not only when it is over. domain: the
+        sentences the agent knows, if its recogniser or one of its LLMs knows no others. closed:
+        whether it is the recogniser that knows no others.
     """
 
     stack: Stack
@@ -207,7 +207,7 @@ class Assembly:
     def prepare(self) -> None:
         """Load the models and voices that sessions share. Slow; once, before the agent is ready.
 
-        Weights that are not here are fetched first, all together.
+        Missing weights are downloaded first, all together.
         """
         bring(each for spec, settings in self.engines.values() for each in spec.downloads(settings))
         for kind, (spec, settings) in self.engines.items():
@@ -219,7 +219,7 @@ class Assembly:
         ready_to_trace()
 
     def chosen(self) -> Chosen:
-        """Return the models that were found as the engines were made ready, for a run's record."""
+        """Return the models that the engines found while they were prepared, for a run's record."""
         engines = self.engines.values()
         narrow = self.offers.first.narrow
         return Chosen(found=found_of(engines), held_out=held_out_of(engines), narrow=narrow)
@@ -345,7 +345,7 @@ class _Session:
         return domain is None or not self.switch.narrow or domain.knows(text)
 
     def worker(self, *, traced: bool) -> PipelineWorker:
-        """Make the pipeline, with what observes, controls and warms it."""
+        """Build the pipeline, with its observers, controls and warming."""
         stack, clock, guesses = self.assembly.stack, self.assembly.clock, self.guesses
         metrics, warm, user = stack.pipeline.metrics, stack.warm, self.talk.user()
         worker = PipelineWorker(
@@ -395,7 +395,7 @@ class _Session:
         ]
 
     def _answering(self) -> list[FrameProcessor]:
-        """Return the processors from request to sound; a guess is not heard before its time."""
+        """Return the processors from request to sound; they hold a guess until it is confirmed."""
         assembly, guesses, voice = self.assembly, self.guesses, self.voice
         outside: list[FrameProcessor] = []
         if assembly.domain is not None:
@@ -410,7 +410,7 @@ class _Session:
 
 
 def _aggregators(stack: Stack, taking: TurnTaking, clock: Clock) -> LLMContextAggregatorPair:
-    """Make what gathers the conversation."""
+    """Build the aggregators of the conversation."""
     prompt, settings, box = stack.pipeline.system_prompt, stack.tools, None
     if settings.use:
         prompt = f"{prompt} {PROMPT}"
@@ -427,7 +427,7 @@ def _aggregators(stack: Stack, taking: TurnTaking, clock: Clock) -> LLMContextAg
 def end_of_input_audio() -> FrameProcessor:
     """Drop the caller's audio, which no processor after the recogniser needs.
 
-    Otherwise each of its fifty packets a second would go through every later processor's queue.
+    Otherwise each of its fifty packets a second would pass through every later processor's queue.
     """
 
     async def is_no_input(frame: Frame) -> bool:

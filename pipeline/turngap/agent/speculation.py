@@ -5,10 +5,10 @@ in the LLM service, so that the TTS begins only once they are confirmed. Here th
 TTS and wait before the output, so that the first clause is already synthesised by then.
 
 Frames of a withdrawn guess in the processors' queues must not come out later. Signals cannot
-prevent that, as pipecat's system frames overtake the frames that they are about. So every frame of
-an answer carries its guess's number, each processor drops frames of a void guess before processing
-them, and the gate before the output checks the number of everything that it lets out. The client
-learns of an answer once it is confirmed (`DiscreetObserver`).
+prevent that, because pipecat's system frames overtake the frames that they are about. So every
+frame of an answer carries its guess's number, and each processor drops frames of a void guess
+before processing them. The gate before the output checks the number of everything that it lets out.
+The client learns of an answer once it is confirmed (`DiscreetObserver`).
 """
 
 from collections import deque
@@ -80,7 +80,7 @@ class Guesses:
         """Note that the turn is over.
 
         Returns:
-            Whether its guess was refused, so that its answer has to be requested here.
+            Whether its guess was refused. Its answer then has to be requested here.
         """
         unanswered = self._refused
         self._confirmed = self._pending is not None
@@ -88,10 +88,10 @@ class Guesses:
         return unanswered
 
     def refuse(self) -> bool:
-        """Note that the guess is not answered, as the LLM would call a tool for instance.
+        """Note that the guess is not answered, for example because the LLM would call a tool.
 
         Returns:
-            Whether the turn is over already, so that its answer has to be requested here.
+            Whether the turn is over already. Its answer then has to be requested here.
         """
         unanswered, refused = self._confirmed, self._pending is not None
         self.withdraw()
@@ -99,11 +99,11 @@ class Guesses:
         return unanswered
 
     def asked_anew(self) -> None:
-        """Note that the answer is asked for, and no longer as a guess."""
+        """Note that the answer is requested again, no longer as a guess."""
         self._refused = False
 
     def state(self, frame: Frame) -> State:
-        """Return what may become of a frame; one without a guess may be heard."""
+        """Return the state of a frame's guess; a frame without a guess may be heard."""
         guess = frame.metadata.get(GUESS)
         if guess is None or not frame.interruptible:
             return "heard"
@@ -112,7 +112,7 @@ class Guesses:
         return "pending" if guess == self._pending else "heard"
 
     def guard(self, processor: FrameProcessor) -> None:
-        """Have a processor drop frames of a void guess when they come up in its queue."""
+        """Make a processor drop frames of a void guess when they come up in its queue."""
         process = processor.process_frame
 
         async def process_unless_void(frame: Frame, direction: FrameDirection) -> None:
@@ -128,7 +128,7 @@ class Guesses:
         return [step for processor in processors for step in (processor, _Numbering())]
 
     def let_through(self, service: FrameProcessor) -> None:
-        """Have an LLM service push its answers to guesses, with their numbers.
+        """Make an LLM service push its answers to guesses, with their numbers.
 
         A service that is not one of pipecat's LLM services has no gate to open.
         """
@@ -150,13 +150,13 @@ class Guesses:
 
 
 class Announcer(FrameProcessor):
-    """A processor before the LLM that numbers guesses and notes what becomes of them.
+    """A processor before the LLM that numbers guesses and notes their outcome.
 
-    A guess whose answer would call a tool is refused by pipecat's LLM service and asked again when
-    the turn is over. If that is decided before those who ask know of the refusal, it is asked again
-    here.
+    A guess whose answer would call a tool is refused by pipecat's LLM service, and requested again
+    when the turn is over. If the turn ends before the requesters know of the refusal, the answer is
+    requested again here.
 
-    It has no queue, so that a guess is void in the step in which that is decided.
+    It has no queue, so a guess is void in the step in which that is decided.
     """
 
     def __init__(self, guesses: Guesses, gate: "AudioGate") -> None:
@@ -198,7 +198,7 @@ class OpenGate(SpeculationGate):
         self._begun = False
 
     def process(self, frame: Frame, direction: FrameDirection) -> list[GatedFrame]:
-        """Return the frame with its number, and after a withdrawal what stops the others."""
+        """Return the frame with its number; after a withdrawal, the frame that stops the others."""
         if direction != FrameDirection.DOWNSTREAM:
             return [(frame, direction)]
         if isinstance(frame, SystemFrame):
@@ -239,9 +239,9 @@ class AudioGate(FrameProcessor):
     """A gate that holds the answer to a guess, text and sound, until the turn is over.
 
     It has no queue: the first sound is pushed in the step in which the turn ends. Then the output
-    gets a turn after each frame, so that it writes the first without waiting for the last. By
-    itself that gained nothing visible (`sent` 57 ms against 54, n = 18 each, busy machine);
-    together with `PromptSender` it does.
+    gets a turn after each frame, and writes the first without waiting for the last. By itself that
+    gained nothing visible (`sent` 57 ms against 54, n = 18 each, busy machine); together with
+    `PromptSender` it does.
 
     Args:
         playing: called when the first sound of a reply is let out (ns of the pipeline's clock).
@@ -272,7 +272,7 @@ class AudioGate(FrameProcessor):
             await self.let_out()
 
     async def let_out(self) -> None:
-        """Push what may be heard by now, in order, and forget what is void."""
+        """Push the frames that may be heard by now, in order, and forget void ones."""
         if self._letting_out:  # the running loop comes to what is held now
             return
         self._letting_out = True
@@ -334,14 +334,14 @@ class DiscreetObserver(RTVIObserver):
             await self._tell()
 
     async def _tell(self) -> None:
-        """Pass on kept pushes that the client may know by now, and forget void ones."""
+        """Pass on kept pushes that the client may see by now, and forget void ones."""
         while self._kept and (state := self._state(self._kept[0].frame)) != "pending":
             data = self._kept.popleft()
             if state == "heard":
                 await super().on_push_frame(data)
 
     def _state(self, frame: Frame) -> State:
-        """Return what the client may know; pushes are handled late, but in their order."""
+        """Return the state that the client may see; pushes are handled late, but in their order."""
         guess = frame.metadata.get(GUESS)
         if guess is None:
             asked = isinstance(frame, LLMContextFrame) and frame.speculation

@@ -1,7 +1,7 @@
 """Speech from a reply's text: gathered, synthesised, cut to its onset, held until it lasts.
 
-`PacedText` stands before the TTS and `SpeechOutput` behind it; both report to one `SpeechFeed` and
-do what it says.
+`PacedText` is the processor before the TTS and `SpeechOutput` the one after it. Both report to one
+`SpeechFeed` and do as it decides.
 """
 
 import asyncio
@@ -76,12 +76,12 @@ class _Aggregator(BaseTextAggregator):
 
 
 class ClauseAggregator(_Aggregator):
-    """Clauses, each handed over as soon as the token that ends it is there, without look-ahead.
+    """Clauses, each handed over at the token that ends it, without look-ahead.
 
     Pipecat's sentence mode waits for the first character of the next sentence, which cost 144 ms at
     50 words a second. A full stop, comma or colon after a digit ends nothing until the next word is
-    there ("3." may become "3.5"), one after an abbreviation never does. Without punctuation the
-    first piece ends after FIRST_MAX_WORDS words.
+    there ("3." may become "3.5"), and a full stop after an abbreviation never does. Without
+    punctuation the first piece ends after FIRST_MAX_WORDS words.
     """
 
     kind = "clause"
@@ -176,7 +176,7 @@ class PacedText(FrameProcessor):
         self._changed = changed
 
     def stir(self) -> None:
-        """Look again, as something after the TTS may ask for more text."""
+        """Look again, because something after the TTS may ask for more text."""
         self._stirred.set()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
@@ -241,7 +241,7 @@ class PacedText(FrameProcessor):
 
 
 async def _nothing() -> None:
-    """Do nothing, as there is no callback yet."""
+    """Do nothing, because there is no callback yet."""
 
 
 # A break shorter than this in running speech is not heard as one.
@@ -261,7 +261,7 @@ class SpeechOutput(FrameProcessor):
         cut_lead: cut off silence before a reply, and before a piece that continues in mid-clause.
         gated: a later processor decides when the caller hears the speech, and calls `playing`.
         stir: called when the TTS is ready for more text.
-        count: called with how much silence was cut, and how often and how long speech ran dry.
+        count: receives how much silence was cut, and how often and how long speech ran dry.
     """
 
     def __init__(
@@ -312,7 +312,7 @@ class SpeechOutput(FrameProcessor):
             await self._let_through(over=isinstance(frame, TTSStoppedFrame | EndFrame))
 
     async def look_again(self) -> None:
-        """Look again, as held speech may last with the text that has come."""
+        """Look again, because new text may make the held speech last."""
         if self._held:
             async with self._passing:
                 await self._let_through(over=False)
@@ -331,7 +331,7 @@ class SpeechOutput(FrameProcessor):
             self._stir()
 
     def _noted(self, frame: Frame) -> list[Frame]:
-        """Note what a frame means, and return the frames to pass on."""
+        """Note the meaning of a frame, and return the frames to pass on."""
         match frame:
             case TTSAudioRawFrame():
                 return self._heard(frame)
@@ -392,7 +392,7 @@ class SpeechOutput(FrameProcessor):
 
 
 def _with_audio(frame: TTSAudioRawFrame, pcm: Pcm) -> TTSAudioRawFrame:
-    """Return another frame, as observers of the pipeline may not have looked at this one yet."""
+    """Return a copy with other audio, because observers may not have read the frame yet."""
     other = TTSAudioRawFrame(
         pcm.tobytes(), frame.sample_rate, frame.num_channels, context_id=frame.context_id
     )
@@ -415,8 +415,8 @@ class Speaking:
     """The processors from the LLM to the output, in order.
 
     Attributes:
-        playing: to be called when the caller hears a reply from (ns), if a later processor decides
-        that.
+        playing: receives when the caller begins to hear a reply (ns); a later processor must call
+            it if one decides that.
     """
 
     processors: tuple[FrameProcessor, ...]
@@ -432,10 +432,10 @@ def speaking(
     gated: bool,
     count: Count = lambda name, value: None,
 ) -> Speaking:
-    """Return how a reply is spoken in one session, whose engines' speeds `feed` knows.
+    """Return the processors that speak a reply in one session; `feed` knows the engines' speeds.
 
-    `gated` says that a processor after the TTS may keep a reply from being heard. `count` is called
-    with what happened to the speech, by name.
+    `gated` says that a processor after the TTS may keep a reply from being heard. `count` receives
+    figures of the speech, by name.
     """
     paced = PacedText(feed, clock) if stack.text.aggregation == "adaptive" else None
     aggregator = AGGREGATORS.get(stack.text.aggregation)

@@ -1,4 +1,4 @@
-"""Named agents: which turn-taking, STT, LLM and TTS engine, with their settings."""
+"""Named agents: which turn-taking, STT, LLM and TTS engine each has, with their settings."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
@@ -38,9 +38,9 @@ class _Strict(BaseModel):
 
 
 class AudioSettings(_Strict):
-    """Rates on the wire, Hz. What the TTS makes at another rate is resampled as it comes.
+    """Rates on the wire, Hz. The TTS's audio is resampled as it comes if its rate is different.
 
-    Protocols that have a rate of their own (a telephone's 8,000 Hz, OpenAI's 24,000) go by that.
+    Protocols with a rate of their own (a telephone's 8,000 Hz, OpenAI's 24,000) use that.
 
     `out_ahead_ms` is how far ahead of the caller's ear audio is written, so that a late agent is
     not heard as a hole; 0 leaves it to pipecat, which is two chunks ahead at first and less after
@@ -58,21 +58,21 @@ class TextSettings(_Strict):
     """The gathering of the LLM's tokens before the TTS gets them.
 
     `sentence` is pipecat's default and waits for the first character of the next sentence. `clause`
-    hands over the first few words at once and whole clauses after. `adaptive` hands over as few
-    words first as the engines' measured speeds allow without the speech running dry, and goes on so
-    that it does not. `token` hands over each word as soon as its last token is there. `reply` waits
-    for the whole of the reply, as an agent does that does not stream into its TTS.
+    hands over the first few words at once, then whole clauses. `adaptive` hands over as few words
+    first as the engines' measured speeds allow, and then keeps the speech from running dry. `token`
+    hands over each word as soon as its last token arrives. `reply` waits for the whole reply, like
+    an agent that does not stream into its TTS.
     """
 
     aggregation: Literal["adaptive", "clause", "sentence", "token", "reply"] = "sentence"
 
 
 class WarmSettings(_Strict):
-    """Work that is done before anything is asked for.
+    """Work that is done ahead of any request.
 
-    `prefix` has the LLM read the conversation so far when the session begins and when the person
-    starts to speak (one token is asked for, and paid for). `voice` has the TTS speak unheard when
-    the session begins, so that its connection stands and its speed is known.
+    `prefix` makes the LLM read the conversation so far when the session begins and when the person
+    starts to speak (one token is requested, and paid for). `voice` makes the TTS speak unheard when
+    the session begins, so that its connection is open and its speed is known.
     """
 
     prefix: bool = False
@@ -84,9 +84,9 @@ TOOLS: tuple[ToolName, ...] = get_args(ToolName)
 
 
 class ToolSettings(_Strict):
-    """The tools of `turngap.agent.tools` that the LLM may call; `use = "all"` is every one.
+    """The tools of `turngap.agent.tools` that the LLM may call; `use = "all"` allows all of them.
 
-    `delay_ms` is added to each call: what lies between an agent and its tools.
+    `delay_ms` is added to each call, for the distance between an agent and its tools.
     """
 
     use: tuple[ToolName, ...] = ()
@@ -104,11 +104,11 @@ class PipelineSettings(_Strict):
     """The settings of the pipeline.
 
     `vad_first` puts the VAD before the STT, so that engines see its verdicts in step with the
-    audio; off, it sits in the user aggregator, where pipecat's examples have it. `keep_heard`
-    keeps the words of an interrupted reply that were heard; off, whole clauses only, as pipecat
-    does. `first_token_ms` is how long the LLM may take to its first token, reasoning
-    included, and `stall_ms` to each further one, before its reply is given up. `transcript_ms` is
-    how long a call of the STT may take.
+    audio; if false, it is in the user aggregator, as in pipecat's examples. `keep_heard` keeps the
+    words of an interrupted reply that were heard; if false, only whole clauses are kept, as pipecat
+    does. `first_token_ms` is how long the LLM may take to its first token, reasoning included, and
+    `stall_ms` to each further one, before its reply is given up. `transcript_ms` is how long a call
+    of the STT may take.
     """
 
     vad_first: bool = True
@@ -200,7 +200,7 @@ def _validated(values: dict[str, Any], where: str) -> Stack:
 def override(stack: Stack, backends: Mapping[Kind, str | None], sets: Sequence[str]) -> Stack:
     """Return a stack with other backends (`--llm B`) and settings (`--set tts.speed_wpm=180`).
 
-    A replaced backend starts from its own defaults: the old one's settings are not its.
+    A new backend starts from its own defaults, without the settings of the one that it replaces.
 
     Raises:
         InputError: an assignment is not `table.key=value` or names no table.
@@ -266,8 +266,8 @@ def resolved(
     `required` engines have to run on this machine.
 
     Raises:
-        InputError: an unknown backend or setting, or tools for an LLM that calls none.
-        AgentError: a backend needs what this machine lacks.
+        InputError: a backend or setting is unknown, or there are tools for an LLM that calls none.
+        AgentError: this machine lacks something that a backend needs.
     """
     found: list[tuple[BackendSpec, BackendSettings]] = []
     for kind in KINDS:
@@ -300,15 +300,15 @@ def stand_ins_of(engines: Iterable[tuple[BackendSpec, BackendSettings]]) -> tupl
 def held_out_of(
     engines: Iterable[tuple[BackendSpec, BackendSettings]],
 ) -> tuple[HeldOutRecord, ...]:
-    """List how often an agent's models were right on held-out dialogues, for a run's record."""
+    """List the held-out figures of an agent's models, for a run's record."""
     found = [each for spec, settings in engines for each in spec.held_out_shares(settings)]
     return tuple({each.model: each for each in found}.values())
 
 
 class Chosen(_Strict):
-    """Models as only a running agent knows them.
+    """Models that only a running agent knows.
 
-    `found` are the programs it uses; `narrow` says whether its LLM knows the library's talk only.
+    `found` are the programs it uses; `narrow` says whether its LLM knows only the library's talk.
     """
 
     found: dict[str, str] = {}
@@ -326,7 +326,7 @@ def require_tools(spec: BackendSpec, settings: BackendSettings) -> None:
     """Refuse an LLM that calls no tools: it would answer without them and not say why.
 
     Raises:
-        InputError: this is one; the message says which are not.
+        InputError: the LLM calls no tools; the message names those that do.
     """
     if (why := spec.why_no_tools(settings)) is not None:
         choose = "make it of parts that do" if spec.tools else "choose one that does"

@@ -1,8 +1,8 @@
-"""The LLMs that an agent offers, and another one in the middle of a conversation.
+"""The LLMs that an agent offers, and a switch to another one in the middle of a conversation.
 
 pipecat's own `ServiceSwitcher` lets a reply in flight from the old service through (pipecat #5337)
-and needs every service at the pipeline's start. Here the old one is interrupted and muted, and what
-it has said so far is dropped on its way to the caller; a service is made when it is first chosen.
+and needs every service at the pipeline's start. Here the old service is interrupted and muted, and
+its text is dropped on its way to the caller. A service is made when it is first chosen.
 """
 
 import asyncio
@@ -50,13 +50,13 @@ State = Literal["ready", "unloaded", "loading", "failed"]
 
 
 class Offers:
-    """The LLMs that an agent offers, the stack's own first; what they load is shared by sessions.
+    """The LLMs that an agent offers, the stack's own first; sessions share what they load.
 
     Attributes:
         answered: those that have answered a turn since the agent began.
 
     Raises (when made):
-        InputError: two of one name.
+        InputError: two have the same name.
     """
 
     def __init__(self, offers: Sequence[ConfiguredBackend], *, preload: bool = False) -> None:
@@ -89,7 +89,7 @@ class Offers:
 
     @property
     def simulated(self) -> frozenset[str]:
-        """Return the names of those in which a script answers in place of a model."""
+        """Return the names of those in which a script answers instead of a model."""
         offers = self._offers.items()
         return frozenset(name for name, o in offers if o.spec.scripted(o.settings))
 
@@ -108,7 +108,7 @@ class Offers:
         return self._offers[name]
 
     def prepare(self) -> None:
-        """Load the stack's own LLM, and those that were asked for by name. Slow."""
+        """Load the stack's own LLM, and those that were requested by name. Slow."""
         for offer in self._offers.values() if self._preload else (self.first,):
             offer.prepare()
             self._loaded.add(offer.name)
@@ -117,7 +117,7 @@ class Offers:
         """Load an LLM that no session has used yet, in a thread, while conversations continue.
 
         Raises:
-            TurngapError: it cannot be loaded; asking again tries again.
+            TurngapError: it cannot be loaded; another call tries again.
         """
         offer = self.get(name)
         async with self._locks[name]:
@@ -164,14 +164,14 @@ def offers_of(
 
     Args:
         own: the stack's LLM and its settings.
-        wanted: `[LABEL=]BACKEND[,KEY=VALUE…]` each, loaded when the agent starts; None: every LLM
+        wanted: `[LABEL=]BACKEND[,KEY=VALUE…]` each, loaded when the agent starts. None: every LLM
             that this machine has and that needs no settings, loaded when it is first picked.
         library: the scenarios that an engine may be made from.
-        tools: whether the conversation has tools, so that all have to call them.
+        tools: whether the conversation has tools, so that every LLM must call them.
 
     Raises:
-        InputError: an unknown backend or setting, a name twice, or one that calls no tools.
-        AgentError: one that was asked for lacks something on this machine.
+        InputError: a backend or setting is unknown, a name is used twice, or an LLM calls no tools.
+        AgentError: this machine lacks something that a requested LLM needs.
     """
     spec, settings = own
     first = ConfiguredBackend(spec.name, spec, settings)
@@ -201,7 +201,7 @@ _REPLY = (TextFrame, LLMFullResponseStartFrame, LLMFullResponseEndFrame)
 
 
 class _Branch:
-    """One LLM service inside the switch; `muted` until its next request, once it was left."""
+    """One LLM service inside the switch; once it was left, it is `muted` until its next request."""
 
     def __init__(self, name: str, service: FrameProcessor, switch: "LlmSwitch") -> None:
         self.name = name
@@ -216,18 +216,18 @@ class _Branch:
 
 
 class LlmSwitch(FrameProcessor):
-    """A conversation's LLM services, of which one answers.
+    """A conversation's LLM services, one of which answers.
 
-    It takes the LLM's place in the pipeline. It has no queue of its own, so that it adds no
-    wait to a stack that never switches.
+    It takes the LLM's place in the pipeline. It has no queue of its own, so it adds no wait to a
+    stack that never switches.
 
     Args:
         made: called with every service before it is used.
         patience: how long an LLM may be silent before its reply is given up.
-        late, empty: called with why the answer is late, or empty, as a `ReplyWatch` does.
+        late, empty: called with the reason why the answer is late, or empty, as in `ReplyWatch`.
 
     Attributes:
-        offers: what can be picked.
+        offers: the LLMs that can be picked.
     """
 
     def __init__(
@@ -275,11 +275,11 @@ class LlmSwitch(FrameProcessor):
     async def use(self, name: str) -> bool | None:
         """Let another LLM answer from here on.
 
-        A reply of the old one that is being made or spoken is cancelled at the old one and not
-        heard any further; the new one is not asked for it.
+        A reply that the old one is making or speaking is cancelled and not heard any further; the
+        new one is not asked for it.
 
         Returns:
-            Whether a reply was cancelled; None where that LLM answers already.
+            Whether a reply was cancelled; None if that LLM answers already.
 
         Raises:
             TurngapError: it is not offered, or cannot be used here.
@@ -317,7 +317,7 @@ class LlmSwitch(FrameProcessor):
         return [p for branch in branches for p in branch.pipeline.processors_with_metrics()]
 
     async def setup(self, setup: FrameProcessorSetup) -> None:
-        """Set up the services there are; later ones when they are chosen."""
+        """Set up the existing services; later ones are set up when they are chosen."""
         await super().setup(setup)
         await self._active.pipeline.setup(setup)
 
@@ -328,7 +328,7 @@ class LlmSwitch(FrameProcessor):
             await branch.pipeline.cleanup()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Hand everything to the LLM that answers; what begins and ends a session, to all."""
+        """Pass everything to the LLM that answers; pass a session's beginning and end to all."""
         await super().process_frame(frame, direction)
         self._follow(frame)
         if isinstance(frame, StartFrame):
@@ -348,7 +348,7 @@ class LlmSwitch(FrameProcessor):
         await self._active.pipeline.queue_frame(frame, direction)
 
     async def from_branch(self, branch: _Branch, frame: Frame, direction: FrameDirection) -> None:
-        """Pass on what a service pushes, unless it is not its turn to speak."""
+        """Pass on the frames of a service, unless it is not its turn to speak."""
         # Of a cancelled reply nothing is heard; but its cost is reported, and that the tools which
         # it called are not waited for.
         is_told = isinstance(frame, MetricsFrame | FunctionCallCancelFrame)
@@ -379,8 +379,8 @@ class LlmSwitch(FrameProcessor):
     async def _give_up(self, why: str) -> None:
         """End the request of an LLM that stalls or does not stop, as an interruption would.
 
-        What is being spoken is spoken to its end. What was not spoken until now is dropped: after
-        that long, half a sentence is of no use.
+        Speech that has begun is spoken to its end. All other text is dropped: after that long, half
+        a sentence is of no use.
         """
         await self.service.push_error(why)
         if not self._speaking:
@@ -402,7 +402,7 @@ class LlmSwitch(FrameProcessor):
 class Controls:
     """The answers to a caller's RTVI client messages, or the reasons for refusing them.
 
-    Typed text that is not known, by `knows`, is marked like speech outside a recogniser's domain.
+    Typed text that `knows` rejects is marked like speech outside a recogniser's domain.
     """
 
     def __init__(

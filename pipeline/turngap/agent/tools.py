@@ -1,7 +1,7 @@
-"""Answers that are not the LLM's own: from tools, and to what lies outside a closed domain.
+"""Answers that are not the LLM's own: from tools, and to turns outside a closed domain.
 
 pipecat runs the tools for real, in the agent's process: a clock, a weather line, a shop's orders
-and a calendar, small enough to know by heart, so that a tester knows the right answer.
+and a calendar. They are small enough to know by heart, so a tester knows the right answer.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ class ClockArguments(_Arguments):
 
 
 class WeatherArguments(_Arguments):
-    """The weather line: what the weather is today or will be tomorrow."""
+    """The weather line: the weather today or tomorrow."""
 
     day: Literal["today", "tomorrow"]
 
@@ -108,7 +108,7 @@ class _Calendar:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool: its arguments, which also describe it, and what it does with them."""
+    """A tool: its arguments, which also describe it, and its function."""
 
     name: ToolName
     arguments: type[_Arguments]
@@ -142,7 +142,7 @@ def tools(now: Callable[[], datetime] = datetime.now) -> tuple[Tool, ...]:
 def toolbox(
     names: tuple[ToolName, ...], clock: Clock, *, delay_ms: float = 0.0, among: tuple[Tool, ...]
 ) -> ToolsSchema:
-    """Return those of `among` with these names, as pipecat offers them to an LLM and runs them.
+    """Return the tools of `among` with these names, as pipecat offers them to an LLM and runs them.
 
     `delay_ms` is added to each call: the time on the way between an agent and its tools.
     """
@@ -168,14 +168,14 @@ def _schema(tool: Tool, clock: Clock, delay_ms: float) -> FunctionSchema:
 class DomainAnswer(FrameProcessor):
     """A processor before the LLM that answers turns outside of the domain with an offer.
 
-    Such a turn holds `OUT_OF_DOMAIN`, or, while `checks` says so, a text that is near nothing that
-    the domain knows.
+    Such a turn holds `OUT_OF_DOMAIN`, or, while `checks` says so, a text that is near no sentence
+    of the domain.
 
-    The LLM never sees such a turn, as it could make nothing of it. An
-    answer that was asked for before the turn was over is refused, as an LLM refuses one for which
-    it would call a tool, so that it is asked for again when the turn is over.
+    The LLM never sees such a turn, because it could not answer it. An answer that was requested
+    before the turn was over is refused, as an LLM refuses one for which it would call a tool. It is
+    then requested again when the turn is over.
 
-    It has no queue, so that it adds no wait to a turn that it lets pass.
+    It has no queue, so it adds no wait to a turn that it lets pass.
     """
 
     def __init__(self, domain: Domain, checks: Callable[[], bool] = lambda: False) -> None:

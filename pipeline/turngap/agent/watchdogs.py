@@ -1,12 +1,12 @@
-"""Limits on a conversation's engines: one that stalls or does not stop is ended and named.
+"""Limits on a conversation's engines: an engine that stalls or does not stop is ended and named.
 
 An engine that stalls must not silence the agent for good, and must be named. So each has a bounded
-time to its first result and between two results. A turn says that an engine is late before
-it is given up, and takes that back if the engine continues: the person, who waits less long than an
-engine may take, has often moved on by then.
+time to its first result and between two results. A turn reports that an engine is late before the
+engine is given up, and withdraws the report if the engine continues. The person waits less long
+than an engine may take, and has often moved on by then.
 
-A service's calls run in its processor's own tasks, so one that does not come back keeps everything
-behind it from being handled: a stuck recogniser the VAD's verdicts too, as these go through it.
+A service's calls run in its processor's own tasks, so a call that does not return blocks everything
+behind it. A stuck recogniser even blocks the VAD's verdicts, because these go through it.
 """
 
 import asyncio
@@ -52,9 +52,9 @@ class Patience:
 
     Attributes:
         first_ms, next_ms: to its first result, and from one result to the next.
-        late_first_ms, late_next_ms: after which it is called late. A caller gives a turn up 6 s
-            after the person's last word, and a reply after 1.5 s of silence
-            (`turngap/caller/conversation.py`): by then it should know whom it waits for.
+        late_first_ms, late_next_ms: the times after which it is called late. A caller gives a turn
+            up 6 s after the person's last word, and a reply after 1.5 s of silence
+            (`turngap/caller/conversation.py`). By then it should know which engine it waits for.
     """
 
     first_ms: float
@@ -63,7 +63,7 @@ class Patience:
     late_next_ms: float = 1000.0
 
     def waits_ms(self, *, begun: bool, late: bool) -> float:
-        """Return how long it may take until it is called late, or, if it is, until the end."""
+        """Return how long it may take until it is called late, or from then on until the end."""
         if late:
             return self.next_ms if begun else self.first_ms
         return self.late_next_ms if begun else self.late_first_ms
@@ -83,7 +83,7 @@ VOICE_MS_A_CHAR = 1000.0
 
 
 def silence(what: str, ms: float, after: str = "") -> str:
-    """Describe an engine's silence, and what came before it."""
+    """Describe an engine's silence, and its last result before that."""
     return f"no {what} for {ms / 1000:.3g} s" + (f" after {after}" if after else "")
 
 
@@ -124,7 +124,7 @@ class ReplyWatch:
         self._task = asyncio.create_task(self._follow())
 
     def end(self) -> None:
-        """Expect nothing more, as the LLM was stopped."""
+        """Expect nothing more, because the LLM was stopped."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -207,9 +207,9 @@ async def within(
 
 
 def guard_voice(tts: FrameProcessor, late: Late = lambda why: None) -> None:
-    """Bound what a TTS makes of each text; `late` is called as a `ReplyWatch` does.
+    """Limit the time of a TTS for each text; `late` is called as in `ReplyWatch`.
 
-    A service that answers over a socket of its own returns at once, and is left to pipecat, which
+    A service that answers over a socket of its own returns at once. It is left to pipecat, which
     ends a reply after 3 s without audio.
     """
     if not isinstance(tts, TTSService):
@@ -253,15 +253,15 @@ def _tell_late(late: Late, so_far: str, ms: float) -> None:
 def guard_ears(
     stt: FrameProcessor, late: Late = lambda why: None, *, most_ms: float = TRANSCRIPT_MS
 ) -> None:
-    """Bound each call of an STT: for a piece of audio, and for what begins and ends an utterance.
+    """Limit each call of an STT: for a piece of audio, and at the start and end of an utterance.
 
-    Once it has failed it gets no audio until the next utterance, as each packet of the same one
-    would fail anew, fifty times a second. What begins and ends the session is not bounded: a
+    Once it has failed it gets no audio until the next utterance, because each packet of the same
+    one would fail again, fifty times a second. The start and end of the session are not limited: a
     service may connect, load a model or wait for its last words there.
 
     Args:
         stt: the service; any other processor stays as it is.
-        late: called as a `ReplyWatch` does.
+        late: called as in `ReplyWatch`.
         most_ms: how long a call may take.
     """
     if isinstance(stt, STTService):
@@ -361,10 +361,10 @@ class _Ears:
 def usable_again(
     engines: Callable[[], tuple[FrameProcessor, ...]],
 ) -> Callable[[], Awaitable[None]]:
-    """Return a callback for the beginning of a person's turn that makes all engines usable again.
+    """Return a callback that makes all engines usable again at the beginning of a person's turn.
 
     pipecat gives a service no more work once a server has refused its key, or a voice has been
-    silent three times. A server that comes back would never be asked.
+    silent three times. Without this, a server that comes back would never be asked.
     """
 
     async def again(*_: object) -> None:

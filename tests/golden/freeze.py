@@ -3,7 +3,7 @@
 `python tests/golden/freeze.py` compares this checkout with the goldens, as the tests do;
 `--all` plays every scenario in every dialect and compares the digests of `matrix.json` too.
 `--freeze` replaces the goldens by what this checkout gives. Do that only in a commit that means to
-change a figure, or that removes a key of a document, and name both in its message.
+change a figure, or that adds or removes a key of a document, and name both in its message.
 `--show SCENARIO DIALECT` prints each turn of a scenario: run it in two checkouts to see what a
 digest hides. Whatever depends on the machine, the time or the place is left out (`normal`).
 """

@@ -1,4 +1,4 @@
-"""One caller's share of a step: it dials each call at its instant, whatever became of the others.
+"""One caller's share of a step: it dials each call at its instant, whatever other calls do.
 
 A `Player` plays each call: `LinePlayer` over a socket to a real agent, or another in virtual time.
 """
@@ -42,17 +42,17 @@ PRECISION_MS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """Counts packets by how late they were sent, in steps of `PRECISION_MS`.
+    """Counts of packets by how late they were sent, in steps of `PRECISION_MS`.
 
-    Its size does not grow with the number of packets. They are those of turns that count, from the
-    person's start to the onset.
+    Its size does not grow with the number of packets. It counts the packets of turns that count,
+    from the person's start to the onset.
     """
 
     packets: Counter[int] = field(default_factory=Counter[int])
 
     @classmethod
     def of(cls, late_ns: Iterable[int]) -> Self:
-        """Count packets that were this late."""
+        """Count the packets with these times of lateness."""
         return cls(Counter(round(ns / 1e6 / PRECISION_MS) for ns in late_ns))
 
     @property
@@ -86,7 +86,7 @@ Tell = Callable[[News], None]
 
 
 class MissedCallError(Exception):
-    """A call that ended before all of its turns were played: `missed` is the kind of end."""
+    """A call that ended before all of its turns were played; `missed` names how it ended."""
 
     def __init__(self, missed: Missed, why: str) -> None:
         super().__init__(why)
@@ -99,7 +99,7 @@ class Answered:
     """A turn that was played.
 
     Attributes:
-        waited_ms: how much later than intended the person could begin, since the line was not open.
+        waited_ms: how much later than intended the person began, because the line was not open.
         hole_ms: the longest interruption of the reply's audio; None without a reply.
         late: how late its packets were sent.
     """
@@ -111,7 +111,7 @@ class Answered:
 
 
 class Player(Protocol):
-    """Plays calls."""
+    """A player of calls."""
 
     def play(
         self, call: Call, dialled_ns: int, on_open: Callable[[], None]
@@ -138,8 +138,8 @@ async def play_calls(
 ) -> None:
     """Dial every call at its instant from now on, and report every turn that is over or missed.
 
-    It returns when all turns that count have been reported, but not before `until_s`: other callers
-    may still play turns that count, under the load of all. Calls that have no such turn left are
+    It returns when all turns that count have been reported, but not before `until_s`, because other
+    callers may still play turns that count under the load of all. Calls with no such turn left are
     then hung up, and calls that were due later are not made. No call delays another.
     """
     await _Share(step, player, clock, tell, node=node).run(calls, until_s)
@@ -150,8 +150,8 @@ class Played:
     """The results of a step.
 
     Attributes:
-        turns: counted or not.
-        marks: when which call ran.
+        turns: all turns, counted or not.
+        marks: when each call's line was opened and closed.
         late: how late the callers were in turns that count.
     """
 
@@ -175,7 +175,7 @@ PlayStep = Callable[[Step], Awaitable[Played]]
 async def play_step(
     step: Step, player: Player, clock: Clock, also: Tell = lambda _: None
 ) -> Played:
-    """Play a whole step in this event loop; `also` gets the same reports as the result."""
+    """Play a whole step in this event loop; `also` receives the same reports as the result."""
     played = Played()
 
     def tell(news: News) -> None:
@@ -317,17 +317,17 @@ OpenLine = Callable[[Call], AbstractAsyncContextManager[Line]]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One caller's part of a step, as it is handed to the caller's process.
+    """One caller's part of a step, as it is sent to the caller's process.
 
     Attributes:
         step: its number.
-        scenarios: those that the calls play, with their recordings: another machine lacks them.
-        patience: how long to wait for what.
-        greeted_s: how much later the person means to begin for it, than `SETUP_S` says.
+        scenarios: the scenarios of its calls with their recordings, which another machine lacks.
+        patience: the times that the caller waits.
+        greeted_s: time beyond `SETUP_S` by which the person begins later, to hear a greeting.
         until_s: how long all callers call, from the beginning.
-        variables: those of the environment that `endpoint` uses, which another machine lacks. They
+        variables: the environment variables that `endpoint` uses, which another machine lacks. They
             are secrets: no text shows them.
-        headers: further ones that a call is opened with, by its number.
+        headers: further headers that open a call, by the call's number.
     """
 
     step: int
@@ -347,7 +347,7 @@ def play_share(share: Share, tell: Tell) -> None:
     """Play a share and report `News`: a `turngap.workers.Work`.
 
     Raises:
-        AgentError: this machine lacks what a call takes.
+        AgentError: this machine lacks something that a call needs.
     """
     remember_secrets(share.variables)
     os.environ.update(share.variables)
@@ -381,12 +381,12 @@ async def _play(share: Share, tell: Tell) -> None:
 
 
 class LinePlayer:
-    """Plays each call over a line of its own: a `Player`.
+    """A `Player` that plays each call over a line of its own.
 
     Args:
         opens: opens a line to the agent for a call.
-        patience, greeted_s: as a `Share` has them.
-        watch: the `Conversation`'s.
+        patience, greeted_s: as in `Share`.
+        watch: as in `Conversation`.
     """
 
     def __init__(
@@ -414,7 +414,7 @@ class LinePlayer:
     async def play(
         self, call: Call, dialled_ns: int, on_open: Callable[[], None]
     ) -> AsyncGenerator[Answered]:
-        """Play a call whose person begins `SETUP_S` after it is dialled, or once they can.
+        """Play a call whose person begins `SETUP_S` after it is dialled, or as soon as possible.
 
         Raises:
             MissedCallError: the agent did not open the line, or it was lost.

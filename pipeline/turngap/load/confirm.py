@@ -1,9 +1,9 @@
 """Confirm that a level holds, with fresh turns that are tested a few times.
 
-A look passes where the lower bound of the share of turns on time (Clopper and Pearson 1934, exact,
-for the effective n) reaches the target. The looks share the chance of a mistake that the level has,
-so that a few misses can be made up for by more turns, and still the level is certified wrongly with
-no more than that chance (Bonferroni).
+A look passes if the lower bound of the share of turns on time reaches the target (Clopper and
+Pearson 1934, exact, for the effective n). The looks share the level's chance of a mistake
+(Bonferroni). More turns can thus make up for a few misses, and the level is still certified wrongly
+with no more than that chance.
 """
 
 import math
@@ -40,11 +40,11 @@ class Evidence:
     """The results of one probe.
 
     Attributes:
-        turns: those that count, missed ones included.
-        hits: those on time.
-        effective_n: how many independent turns would say as much; at most `turns`.
-        seconds: of the measured windows.
-        caller_late_ms: p99 of how late the caller was; None where nothing was sent.
+        turns: turns that count, missed ones included.
+        hits: turns on time.
+        effective_n: the number of independent turns with as much information; at most `turns`.
+        seconds: length of the measured windows.
+        caller_late_ms: p99 of the caller's lateness; None if nothing was sent.
     """
 
     turns: int
@@ -60,15 +60,15 @@ class Evidence:
 
     @property
     def tells(self) -> float:
-        """Return the effective n; without a miss no more than one turn in `STALL_S` counts."""
+        """Return the effective n; without a miss, at most one turn in `STALL_S` counts."""
         if self.hits < self.turns:
             return self.effective_n
         return min(self.effective_n, self.seconds / STALL_S)
 
     def __add__(self, more: "Evidence") -> "Evidence":
-        """Pool two steps: they share neither a call nor a spell of time.
+        """Pool two steps, which share neither a call nor a spell of time.
 
-        A step without a miss does not show how its misses would be linked: as those of the other.
+        A step without a miss does not show how misses are linked: the other step's link counts.
         """
         turns, steps = self.turns + more.turns, [e for e in (self, more) if e.turns]
         spread = sum(e.turns**2 / e.effective_n for e in steps)
@@ -84,7 +84,7 @@ class Evidence:
         )
 
     def low(self, mistake: float) -> float:
-        """Return what the true share exceeds, but for this chance of a mistake."""
+        """Return the lower bound of the true share, wrong with this chance."""
         return lower_bound(self.share, self.tells, mistake)
 
 
@@ -116,13 +116,13 @@ class Confirmation:
     """The looks at one level.
 
     Args:
-        mistake: the chance to certify the level though it does not hold.
-        target: the share of turns that has to be on time.
-        looks: the misses of each look, and its share of the chance.
-        least_chance: below this chance to pass it is `unlikely` to.
+        mistake: the chance to certify the level although it does not hold.
+        target: the share of turns that must be on time.
+        looks: for each look, the misses that it allows and its share of the chance.
+        least_chance: below this chance to pass, the level is `unlikely` to.
 
     Attributes:
-        least_s: it lasts for so long at least, all steps together: as long as the first look would
+        least_s: the least duration of all steps together: as long as the first look would take
             without a miss, whatever missed.
         patient: whether it continues however unlikely it is to pass.
     """
@@ -158,7 +158,7 @@ class Confirmation:
         return max(0.0, self.least_s - self.seen.seconds)
 
     def observe(self, evidence: Evidence) -> None:
-        """Take the turns of one more step, and look where enough have come."""
+        """Take the turns of one more step, and look once there are enough."""
         self.seen += evidence
         spent = 0.0
         long_enough = self.needed_s <= 0

@@ -193,7 +193,7 @@ def _step(step: StepFigures) -> dict[str, Any]:
 
 
 def read_load_turns(folder: Path) -> Iterator[LoadTurn]:
-    """Yield each stored turn; a last line that was cut off in mid-write is left out.
+    """Yield each stored turn; leave out a last line that is incomplete.
 
     Raises:
         InputError: the file cannot be read, or is damaged (with the line).

@@ -1,4 +1,4 @@
-"""The figures of steps, made of raw turns, and of several steps: the knee, and what is sure."""
+"""Figures of steps, computed from raw turns, and of several steps: the knee and the certainties."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -32,13 +32,13 @@ def figures_of(
     at_once: tuple[float, int],
     caller_late_ms: float | None = None,
 ) -> StepFigures:
-    """Make a step's figures of its turns that count.
+    """Compute a step's figures from its turns that count.
 
     Args:
-        step: as it was planned.
+        step: the step as planned.
         turns: every turn that counts, played or missed.
-        budget_ms: a turn is on time within it.
-        target: the share that has to be on time.
+        budget_ms: the time within which a turn is on time.
+        target: the share of turns that must be on time.
         at_once: calls that ran at the same time, on average and at most.
         caller_late_ms: p99 of how late the caller sent its packets in these turns.
     """
@@ -80,7 +80,7 @@ def figures_of(
 
 
 def cut_short(step: Step, turns: Sequence[LoadTurn]) -> Step:
-    """Return a step as it was measured: where turns that count are missing, until the last one."""
+    """Return a step as it was measured; if turns that count are missing, up to the last one."""
     if len(turns) == step.turns:
         return step
     window = step.window
@@ -140,7 +140,7 @@ def _reasons(turns: Sequence[LoadTurn]) -> dict[str, int]:
 
 
 def at_once(marks: Sequence[CallMark], window: Window) -> tuple[float, int]:
-    """Count the calls at the same time in the measured window: mean and maximum."""
+    """Count the simultaneous calls in the measured window: mean and maximum."""
     running = most = 0
     area, since_s = 0.0, window.warm_up_s
     for mark in [*sorted(marks, key=lambda m: m.at_s), CallMark(0, window.end_s, running=False)]:
@@ -153,7 +153,7 @@ def at_once(marks: Sequence[CallMark], window: Window) -> tuple[float, int]:
 
 
 def pooled_at_once(steps: Sequence[StepFigures]) -> tuple[float, int] | None:
-    """Pool over several steps how many calls ran at the same time; None without a step."""
+    """Pool the numbers of simultaneous calls over several steps; None without a step."""
     whole_s = sum(step.seconds for step in steps)
     if not whole_s:
         return None
@@ -164,12 +164,12 @@ def pooled_at_once(steps: Sequence[StepFigures]) -> tuple[float, int] | None:
 def why_void(turns: Sequence[LoadTurn], starved_ms: float, late_ms: float | None) -> str | None:
     """Return why the step is void and does not measure the agent; None if it does.
 
-    A single late packet does not: a turn has a hundred of them, and the kernel stamps what comes
-    while the event loop is late. What it does to a gap is to make it read longer, never shorter, so
-    that no turn is on time for it.
+    A single late packet does not make it void: a turn has a hundred of them, and the kernel stamps
+    what arrives while the event loop is late. It can only make a gap read longer, never shorter, so
+    no turn is on time because of it.
 
     Args:
-        turns: those that count.
+        turns: turns that count.
         starved_ms: how late the caller may be.
         late_ms: p99 of how late it was.
     """
@@ -216,7 +216,7 @@ def enough(certified: int | None, steps: Sequence[StepFigures], min_sessions: in
 
 
 def knee(steps: Sequence[StepFigures]) -> tuple[StepFigures, StepFigures] | None:
-    """Find the last level before the gap grows, and the first after; None if it does not."""
+    """Find the last level before the gap grows, and the first after; None if it does not grow."""
     before: StepFigures | None = None
     first: float | None = None
     for step in best_steps(steps):

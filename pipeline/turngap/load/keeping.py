@@ -1,4 +1,4 @@
-"""Stores a load test while it is played, and reports its progress."""
+"""Store a load test while it is played, and report its progress."""
 
 import asyncio
 import threading
@@ -49,15 +49,15 @@ class Now:
     Attributes:
         step: counted from 1; 0 before the first.
         phase: `start` is that of the agent and of the callers; turns count in `measured` alone.
-        sessions: the level that is held; None where calls arrive at a rate, and before a step.
+        sessions: the level that is held; None if calls arrive at a rate, and before a step.
         confirms: whether the step's turns count towards the certificate of a search.
         running: calls that are open now.
         planned: turns of this step that count.
-        turns: those that are over, missed ones included.
-        hits: those of them that were on time.
+        turns: turns of these that are over, missed ones included.
+        hits: turns of these that were on time.
         done_s: seconds that the test has run.
-        left_s: seconds that it probably still takes; None: not known.
-        certified: the most sessions that are certified so far; None: none are.
+        left_s: seconds that it probably still takes; None if not known.
+        certified: the most sessions that are certified so far; None if there are none.
     """
 
     step: int
@@ -77,7 +77,7 @@ class Now:
 class LoadProgress:
     """Callbacks that receive a load test's progress.
 
-    `on_now` is called about once a second, `on_folder` once, with the folder that it is stored in.
+    `on_now` is called about once a second; `on_folder` once, with the folder that stores the test.
     """
 
     on_now: Callable[[Now], None] = lambda _: None
@@ -85,14 +85,14 @@ class LoadProgress:
 
 
 class Keeper:
-    """Stores a load test in a new folder, and reports its progress; `finish` closes the folder.
+    """Writer of a load test into a new folder, and its progress report; `finish` closes the folder.
 
-    The folder has `turns.jsonl`, to which turns are added as they come, and `load.json`. Whatever
-    the disk refuses is an `InputError`; what was written before is kept.
+    The folder has `turns.jsonl`, to which turns are added as they come, and `load.json`. Every
+    failed write is an `InputError`; what was written before is kept.
 
     Attributes:
         folder: in the plan's `out` (default `./runs`), never an existing one.
-        search: the search of the test, if it is one: its certificate is stored.
+        search: the search of the test, if it is one; its certificate is stored.
 
     Raises (when made):
         InputError: the folder cannot be made, or written to.
@@ -118,7 +118,7 @@ class Keeper:
         self.search: Search | None = None
 
     def phase(self, phase: Phase) -> None:
-        """Report what is done outside of steps."""
+        """Report the phase of work outside of steps."""
         self._now = replace(self._now, phase=phase)
         self._report()
 
@@ -155,7 +155,7 @@ class Keeper:
         """Store a step that is over.
 
         Raises:
-            InputError: the disk refuses it; what was stored before is kept.
+            InputError: it cannot be written; what was stored before is kept.
         """
         self._step = None
         await self._flushed()
@@ -171,7 +171,7 @@ class Keeper:
         self._write_record()
 
     def note_agent(self, **about: object) -> None:
-        """Store what else was learnt about the agent."""
+        """Store further facts about the agent."""
         self.note(agent={**self._record.agent, **about})
 
     def _write_record(self) -> None:
@@ -182,7 +182,7 @@ class Keeper:
         """Store turns and report the progress, every `TICK_S`, inside this block.
 
         Raises:
-            InputError: the disk refuses the turns again and again; the block is cancelled.
+            InputError: turns could not be written several times in a row; the block is cancelled.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -219,7 +219,7 @@ class Keeper:
         self._progress.on_now(replace(self._now, phase=phase, done_s=done_s, left_s=left_s))
 
     async def _flushed(self) -> None:
-        """Write the turns that have come; cancelling it waits until that is done.
+        """Write the turns that have come; cancelling this waits until they are written.
 
         Raises:
             InputError: as `_flush`.
@@ -235,7 +235,7 @@ class Keeper:
         """Write the turns that have come, after those that are being written.
 
         Raises:
-            InputError: the disk refuses them; they are kept for the next time.
+            InputError: they cannot be written; they are kept for the next time.
         """
         with self._flushing:
             turns = [self._unwritten.popleft() for _ in range(len(self._unwritten))]
@@ -262,7 +262,7 @@ class Keeper:
             self._turns.append(lines, "load.unwritable")
 
     def finish(self, failure: str | None = None) -> LoadRecord:
-        """Store how it ended, and close the folder.
+        """Store how the test ended, and close the folder.
 
         Raises:
             InputError: it cannot be written; what was stored before is kept.

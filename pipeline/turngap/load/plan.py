@@ -1,4 +1,4 @@
-"""Plan of a load test, and about how long it takes."""
+"""Plan of a load test, and the estimated time that it takes."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ Mode = Literal["search", "held", "ramp", "rate"]
 
 
 def ramp(lowest: int, highest: int) -> tuple[int, ...]:
-    """List levels, each half as much again or a third more: 4, 6, 8."""
+    """List levels, each a half or a third more than the one before: 4, 6, 8."""
     between = {n for k in range(MOST_SESSIONS.bit_length()) for n in (2**k, 3 * 2**k // 2)}
     return (lowest, *sorted(n for n in between if lowest < n < highest), highest)
 
@@ -98,7 +98,7 @@ def arriving(
     rate: str | None,
     arrivals: str | None,
 ) -> dict[str, Any]:
-    """Return how calls arrive, as the plan's attributes.
+    """Return the plan's attributes that say how calls arrive.
 
     Raises:
         InputError: one of these cannot be used, or two of them exclude each other.
@@ -134,7 +134,7 @@ def arriving(
 
 
 def require_sense(duration_s: float | None, asked: Mapping[str, Any]) -> None:
-    """Refuse numbers that say nothing of what is played.
+    """Refuse numbers that make no sense for the calls that are played.
 
     Raises:
         InputError: there is one.
@@ -189,8 +189,8 @@ class Waits:
     They are measured in calls alone, before any schedule is made: load does not change them.
 
     Attributes:
-        measured_s: of each turn of the scenarios that were rehearsed.
-        pace: of other scenarios, how much longer the waits for a reply are than expected.
+        measured_s: the wait of each turn, for scenarios that were rehearsed.
+        pace: for other scenarios, the ratio of the waits for a reply to the expected ones.
     """
 
     measured_s: Mapping[str, tuple[float, ...]] = field(
@@ -231,21 +231,21 @@ def rehearsed(shapes: Sequence[Shape]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadPlan(PlayPlan):
-    """A plan of what is played against which agent, and how it is shared among callers.
+    """A plan of a load test: scenarios, agent and levels, and how callers share the calls.
 
     Attributes:
         agent: the agent that is measured.
-        levels: those that are held: one, those of a ramp, or the least and the most of a search;
-            empty where calls arrive at a rate.
+        levels: the levels to hold: one, those of a ramp, or the least and the most of a search;
+            empty if calls arrive at a rate.
         per_s: calls a second; None without a rate.
-        duration_s: of each measured window; None: as long as its turns take.
-        target: the share of turns that has to be on time.
-        min_sessions: what CI asks for: it changes nothing but the search's first guess.
-        max_minutes: after these, a search that has certified a level begins no further step.
-        callers: how many processes call; None: as many as it takes.
+        duration_s: length of each measured window; None for as long as its turns take.
+        target: the share of turns that must be on time.
+        min_sessions: the number that CI requires; it only changes the search's first guess.
+        max_minutes: after this time, a search that has certified a level begins no further step.
+        callers: how many processes call; None for as many as needed.
         on: where they run.
-        schedule_seed: the schedule follows from it.
-        greeted_s: how much later a person begins since the agent speaks first.
+        schedule_seed: the seed of the schedule.
+        greeted_s: how much later a person begins because the agent speaks first.
         waits: how long this agent takes for its replies, once it was rehearsed.
     """
 
@@ -287,19 +287,19 @@ class LoadPlan(PlayPlan):
         budget_ms: float = DEFAULT_BUDGET_MS,
         **asked: Any,
     ) -> Self:
-        """Plan a load test; `asked` are the plan's other attributes.
+        """Plan a load test; `asked` has the plan's other attributes.
 
         Args:
-            sessions: a level, `16`, or a ramp, `1..64`; without it and `rate` the most
-                sessions are searched for, up to `max_sessions`.
+            sessions: a level, `16`, or a ramp, `1..64`; without it and `rate`, search for the most
+                sessions, up to `max_sessions`.
             rate: `2/s` or `30/min`.
             arrivals: `poisson` or `constant`.
             executor: `local` or `ray`.
 
         Raises:
-            InputError: something cannot be used, of a kind `load.…` or `workers.…`; or there is no
-                such scenario or agent.
-            AgentError: an engine needs what this machine lacks.
+            InputError: an option cannot be used (kind `load.…` or `workers.…`), or there is no such
+                scenario or agent.
+            AgentError: this machine lacks something that an engine needs.
         """
         asked |= arriving(sessions, max_sessions, rate, arrivals)
         asked["on"] = require_executor(executor, ray_address)
@@ -335,7 +335,7 @@ class LoadPlan(PlayPlan):
 
     @classmethod
     def asked(cls, asked: Asked) -> Self:
-        """Plan what the options of `load` ask for.
+        """Plan according to the options of `load`.
 
         Raises:
             InputError, AgentError: as `of`.
@@ -359,7 +359,7 @@ class LoadPlan(PlayPlan):
 
     @property
     def pass_ms(self) -> float:
-        """Return the budget of every turn, whatever its scenario says."""
+        """Return the budget of every turn, which replaces the scenarios' own."""
         return self.budget_ms or DEFAULT_BUDGET_MS
 
     @property
@@ -440,7 +440,7 @@ class LoadPlan(PlayPlan):
     def level_step(self, number: int, sessions: int, turns: int | None = None) -> Step:
         """Schedule step `number`, counted from 1, that holds a level until `turns` have counted.
 
-        Without `turns` it is held for as long as the plan says.
+        Without `turns`, the level is held for as long as the plan says.
         """
         seed = self._seed(number)
         if turns is None and self.duration_s is not None:
@@ -465,17 +465,17 @@ class LoadPlan(PlayPlan):
         return Step(number, None, window, calls)
 
     def _seed(self, number: int) -> int:
-        """Derive a seed for each step, so that its turns are fresh ones."""
+        """Derive a seed for each step, so that no step repeats another's turns."""
         return self.schedule_seed * 1_000_003 + number
 
 
 def require_turns(plan: LoadPlan) -> None:
     """Refuse a plan with a step in which no turn counts.
 
-    A level has some, unless it is held too briefly; thousands of calls have some, too.
+    A level has some unless it is held too briefly; so do thousands of calls.
 
     Raises:
-        InputError: it has such a step, of the kind `load.nothing_counts`.
+        InputError: it has such a step, with the kind `load.nothing_counts`.
     """
     if plan.most_calls > MANY_CALLS:
         return

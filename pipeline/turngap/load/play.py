@@ -1,6 +1,6 @@
 """A load test while it happens: steps are played one after the other, and turns stored as they end.
 
-The agent is started, or reached, once; the callers are processes that live through all steps.
+The agent is started, or reached, once; the caller processes live through all steps.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ MOST_LOST = 2
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A finished load test: its record, as `load.json` has it, and its folder."""
+    """A finished load test: its folder, and its record as in `load.json`."""
 
     record: LoadRecord
     path: Path
@@ -65,12 +65,12 @@ class Loaded:
 
     @property
     def capacity(self) -> Certificate | None:
-        """Return the certificate of a search; None where a level or a rate was asked for."""
+        """Return the certificate of a search; None for a level or a rate."""
         return self.record.capacity
 
     @property
     def turns(self) -> tuple[LoadTurn, ...]:
-        """Return every turn, read from the folder, with those of the warm-up and missed ones.
+        """Return every turn from the folder, including warm-up and missed ones.
 
         Raises:
             InputError: the folder is gone, or damaged.
@@ -92,9 +92,9 @@ async def load(
     """Play the load test and store it. An agent that fails ends it; what was played is kept.
 
     Args:
-        plan: what is played.
-        progress: gets its progress.
-        callers: where the callers run, in place of the plan's.
+        plan: the plan to play.
+        progress: receives its progress.
+        callers: where the callers run, instead of the plan's.
 
     Raises:
         InputError: the folder cannot be made, or written to; or Ray is not installed.
@@ -131,7 +131,7 @@ class _LoadTest:
         )
 
     async def run(self) -> None:
-        """Start what is needed, and play all steps.
+        """Start the agent and the callers, and play all steps.
 
         Raises:
             TurngapError: the agent, a caller or the disk failed; what was played is stored.
@@ -156,7 +156,7 @@ class _LoadTest:
                 await self._hold(play)
 
     async def _serving(self, stack: AsyncExitStack) -> Endpoint:
-        """Start the agent, or find out how one that runs is spoken to, and calibrate."""
+        """Start the agent, or identify the dialect of a running one, and calibrate."""
         plan, keeper = self._plan, self._keeper
         keeper.phase("start")
         sessions = SEATS_PER_SESSION * plan.most_sessions + SPARE_SEATS
@@ -174,7 +174,7 @@ class _LoadTest:
         return endpoint
 
     async def _rehearsed(self, endpoint: Endpoint) -> float:
-        """Play calls alone; return how long the agent is given to greet in each call, ms."""
+        """Play calls alone; return how long to wait for the agent's greeting in each call, ms."""
         self._keeper.phase("start")
         alone = endpoint.with_headers(self._plan.telemetry.untraced)
         rehearsed = await rehearse(self._plan, alone.open)
@@ -184,7 +184,7 @@ class _LoadTest:
         return rehearsed.greeting_ms
 
     async def _hold(self, play: PlayStep) -> None:
-        """Hold one level after the other; a void step ends it, since more would not help."""
+        """Hold one level after the other; stop at a void step, because more load would not help."""
         plan = self._plan
         for number, level in enumerate(plan.levels, start=1):
             left_s = sum(plan.between_s + plan.level_s(n) for n in plan.levels[number:])
@@ -195,8 +195,8 @@ class _LoadTest:
     async def _find(self, play: PlayStep) -> None:
         """Search for the most sessions.
 
-        A step whose callers were late does not measure the agent. Where it was to explore, the
-        search continues below, with fewer sessions to call; where it was to confirm, it ends.
+        A step whose callers were late does not measure the agent. If it was to explore, the search
+        continues with fewer sessions; if it was to confirm, the search ends.
         """
         search = self._keeper.search = self._plan.search()
         number = lost = 0
@@ -236,10 +236,10 @@ class _LoadTest:
         confirms: bool = False,
         decided: Callable[[Evidence], bool] = lambda _: False,
     ) -> StepFigures:
-        """Play a step, until the evidence has decided it, and store its figures.
+        """Play a step until its evidence decides, and store its figures.
 
         Raises:
-            AgentError: the agent is gone; what was played of the step is stored as void.
+            AgentError: the agent is gone; the played part of the step is stored as void.
         """
         try:
             if step.number > 1:
@@ -263,7 +263,7 @@ class _LoadTest:
             raise
 
     async def _gone(self, played: Played) -> AgentError | None:
-        """Return why the agent cannot be reached for `GONE_S`, where calls of a step failed."""
+        """Return why the agent cannot be reached for `GONE_S`, if calls of a step failed."""
         failed = any(turn.missed in ("refused", "dropped") for turn in played.turns)
         until_ns = self._clock.now_ns() + round(GONE_S * NS_PER_S)
         while failed and self._endpoint is not None:
@@ -308,7 +308,7 @@ class _LoadTest:
 async def until_decided(
     playing: Awaitable[Played], so_far: Played, is_decided: Callable[[], bool]
 ) -> Played:
-    """Play a step to its end, or until what is left of it would change nothing."""
+    """Play a step to its end, or until the rest of it would change nothing."""
     task = asyncio.ensure_future(playing)
     try:
         while not task.done() and not is_decided():

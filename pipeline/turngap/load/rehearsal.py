@@ -1,4 +1,4 @@
-"""Plays calls alone, before anything is measured, to see how long the agent's replies are."""
+"""Play calls alone, before anything is measured, to see how long the agent's replies are."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -24,9 +24,9 @@ class Rehearsed:
     """The figures of calls that were made alone.
 
     Attributes:
-        dialect, rate: of the line; the rate of the person's audio, Hz.
-        greeting_ms: how long the agent is given to greet in each call.
-        greeted_s: how much later the person begins for it.
+        dialect, rate: the line's dialect, and the sample rate of the person's audio in Hz.
+        greeting_ms: time for the agent to greet in each call.
+        greeted_s: how much later the person begins because of the greeting.
         waits: how long the agent takes for its replies.
     """
 
@@ -47,10 +47,10 @@ async def rehearse(
     """Play the first scenario, and more of them while there is time, one call after the other.
 
     Args:
-        plan: what is to be played.
+        plan: the plan of the test.
         opens: opens a line to the agent.
-        clock: another one than the real one.
-        watch: the `Conversation`'s.
+        clock: replaces the real clock.
+        watch: as in `Conversation`.
 
     Raises:
         AgentError: the agent cannot be reached, or hangs up in its first turn.
@@ -76,8 +76,8 @@ class RehearsedCall:
     """A call alone.
 
     Attributes:
-        turns: those that were played.
-        over_ns: when it was over; None: it did not come to its end.
+        turns: the turns that were played.
+        over_ns: when the call was over; None if it broke off.
     """
 
     scenario: LoadedScenario
@@ -100,7 +100,7 @@ class RehearsedCall:
 
 
 class _Rehearsal:
-    """The calls that are rehearsed, and what they show."""
+    """The calls that are rehearsed, and the figures learnt from them."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class _Rehearsal:
         return any(t.turn.ended != "line_lost" for call in self._calls for t in call.turns)
 
     async def call(self, scenario: LoadedScenario) -> None:
-        """Play a conversation, as in a call that is measured.
+        """Play a conversation as in a measured call.
 
         Raises:
             AgentError: the line cannot be opened, or is lost.
@@ -172,7 +172,7 @@ class _Rehearsal:
 def waits_of(calls: Sequence[RehearsedCall]) -> Waits:
     """Estimate how long an agent takes for its replies.
 
-    The first replies of a cold agent take longer than any that follow: the gap of each turn is
+    A cold agent's first replies take longer than all later ones, so the gap of each turn is
     replaced by the median of all.
     """
     gaps_ns = [

@@ -1,4 +1,4 @@
-"""The report of a load test: its tables and drawings. The sentences are those of `load.words`."""
+"""The report of a load test: its tables and drawings. Its sentences are in `load.words`."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -46,7 +46,7 @@ def read_load(folder: Path) -> LoadRecord:
 
 
 def load_report(record: LoadRecord) -> Report:
-    """Report the answer, the steps that it is based on, and what is not measured."""
+    """Report the answer, the steps that it is based on, and the limits of the test."""
     warnings = [*filter(None, [words.broken_off(record)]), *words.voids(record)]
     agent = report_words.agent_words(record.name, record.agent)
     played = report_words.scenarios_words([*record.scenario_hashes])
@@ -129,7 +129,7 @@ def _gaps(record: LoadRecord) -> Table:
 
 
 def _calls(record: LoadRecord) -> Table:
-    """Build the table of the calls' ends, and of what was heard in them."""
+    """Build the table of how the calls ended, and of what was heard in them."""
     head = [
         _load_column(record),
         Column("calls", spare=True),
@@ -222,7 +222,7 @@ def charts(record: LoadRecord) -> tuple[Chart, ...]:
 
 
 def _rules(record: LoadRecord, certified: int | None, across: levels.Across) -> Sequence[Rule]:
-    """Return upright lines at the certified level and the knee; one where they are the same."""
+    """Return upright lines at the certified level and the knee; one if they are the same."""
     bend = None
     if found := knee(record.steps):
         before, after = (step.sessions or 1 for step in found)

@@ -1,6 +1,6 @@
 """Schedule of calls, made before anything is played, so that no agent can slow it down.
 
-All of it is pure and seeded. A call is dialled at its instant whatever became of those before it.
+All of it is pure and seeded. A call is dialled at its instant, however earlier calls went.
 """
 
 import math
@@ -45,8 +45,8 @@ class Shape:
 
     Attributes:
         scenario: its name.
-        ends_s: of each turn, when the person is expected to end, from the call's instant.
-        length_s: from the call's instant until it is expected to be over.
+        ends_s: for each turn, the expected end of the person's speech, from the call's instant.
+        length_s: time from the call's instant until it is expected to be over.
     """
 
     scenario: str
@@ -55,20 +55,20 @@ class Shape:
 
     @property
     def slot_s(self) -> float:
-        """Return the time from its instant until a line dials the next call."""
+        """Return the time from the call's instant until its line dials the next call."""
         return self.length_s + max(LEAST_PAUSE_S, PAUSE_SHARE * self.length_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that is to be made.
+    """A call to be made.
 
     Attributes:
         number: counted from 1 within its step.
         at_s: when it is dialled, from the beginning of the step.
-        line: at a held level, which of the sessions it continues, counted from 0; else 0.
-        counted: of each turn, whether it counts: whether the instant at which it is expected to
-            end lies in the measured window. What lies before or after is warm-up or cool-down.
+        line: at a held level, the session that it continues, counted from 0; else 0.
+        counted: for each turn, whether it counts: the person's expected end must lie in the
+            measured window. Turns before and after are warm-up and cool-down.
     """
 
     number: int
@@ -85,13 +85,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The part of a step that is measured; what lies before and after it is left out.
+    """The part of a step that is measured; the times before and after are left out.
 
     Attributes:
-        warm_up_s: from the beginning of the step.
-        measured_s: then turns count that are expected to end in it.
-        cool_down_s: calls go on being dialled for so long at most, until the last turn that counts
-            is over, so that it is played under the same load.
+        warm_up_s: time from the beginning of the step.
+        measured_s: the time after that; turns that are expected to end in it count.
+        cool_down_s: the longest time for which calls are dialled after that. The last turn that
+            counts is thus played under the same load.
     """
 
     warm_up_s: float
@@ -116,7 +116,7 @@ class Step:
 
     Attributes:
         number: counted from 1.
-        sessions: the level; None where calls arrive at a rate.
+        sessions: the level; None if calls arrive at a rate.
         calls: in the order in which they are dialled.
     """
 
@@ -228,7 +228,7 @@ def constant(shapes: Sequence[Shape], per_s: float, window: Window, seed: int) -
 def shares(step: Step, workers: int) -> list[tuple[Call, ...]]:
     """Deal a step's calls out to several callers: whole lines at a held level, else call by call.
 
-    A caller that would get none is left out.
+    Callers without calls are left out.
     """
     dealt: list[list[Call]] = [[] for _ in range(workers)]
     for call in step.calls:
@@ -239,7 +239,7 @@ def shares(step: Step, workers: int) -> list[tuple[Call, ...]]:
 def _line(
     shapes: Sequence[Shape], at_s: float, until_s: float, random: np.random.Generator
 ) -> Iterator[tuple[float, Shape]]:
-    """Yield the calls of one line, each after the one before should be over."""
+    """Yield the calls of one line, each when the one before should be over."""
     # One number of its own for each line: how far one is drawn must not change the next one.
     order = np.random.default_rng(int(random.integers(2**63)))
     for shape in _mixed(shapes, order):
@@ -250,7 +250,7 @@ def _line(
 
 
 def _mixed(shapes: Sequence[Shape], random: np.random.Generator) -> Iterator[Shape]:
-    """Yield all shapes in a drawn order, then all in another one, without end."""
+    """Yield all shapes in a random order, then all in another one, without end."""
     while True:
         for index in random.permutation(len(shapes)).tolist():
             yield shapes[index]
@@ -293,5 +293,5 @@ def too_many(calls: float) -> InputError:
 
 
 def calls_expected(shapes: Sequence[Shape], per_s: float) -> float:
-    """Return the mean number of calls that run at the same time at a rate (Little's law)."""
+    """Return the mean number of simultaneous calls at a rate (Little's law)."""
     return per_s * math.fsum(shape.length_s for shape in shapes) / len(shapes)

@@ -1,23 +1,22 @@
 """The sequential search for the most sessions that an agent holds. Pure: it plays nothing.
 
-It explores first, by bisection, and says nothing sure by it. Then it confirms the best level with
-turns of its own (`load.confirm`), and goes down where that fails.
+It first explores by bisection, which proves nothing. Then it confirms the best level with turns of
+its own (`load.confirm`), and goes down if that fails.
 
 The chance that it certifies any level that does not hold is at most one less the confidence. The
-first level that it confirms may be wrong with half of that chance, and each level after one that
-failed with half of what is left. What a certified level was given is free again: had it been a
-mistake, the search would have made it there already. So the level above may be tried with all that
-is left. A level that will hardly pass waits, with the chance that it was given, until a lower one
-is certified, so that something is certified early. No level is certified because another one is:
-that more sessions are no easier only chooses what to look at.
+first level that it confirms gets half of that chance to be wrong, and each level after a failed one
+half of the rest. The chance that a certified level used is free again: if certifying it was the
+mistake, the search has made it already. So the level above may be tried with all that is left. A
+level that will hardly pass waits, with its chance, until a lower one is certified, so that
+something is certified early. No level is certified because another one is: that more sessions are
+no easier only decides which level to try.
 
-What it takes: 59 turns without a miss are the least with which 95 % can be shown with 95 %
-confidence; a search needs 90, as it may look more than once and at more than one level, and a level
-is confirmed for three minutes at least. `python benchmarks/capacity_search.py --only stalls` shows
-what that is for: stalls that make 6 % of the turns late, and show in nothing else. Of those of 4 s,
-one in 67 s, up to 10 searches in 100 see none for three minutes and certify (n = 120); of those of
-2 s, one in 33 s, 3. So stalls of more than about 2 s that come less than once in half a minute may
-be missed.
+The cost: with 95 % confidence, 59 turns without a miss are the least that show 95 %. A search needs
+90, because it may look more than once and at more than one level, and a level is confirmed for at
+least three minutes. `python benchmarks/capacity_search.py --only stalls` shows why: it adds stalls
+that make 6 % of the turns late, and show in nothing else. With stalls of 4 s, one in 67 s, up to 10
+searches in 100 see none for three minutes and certify (n = 120); with stalls of 2 s, one in 33 s,
+it is 3. So stalls of more than about 2 s that come less than once in half a minute may be missed.
 """
 
 import copy
@@ -54,7 +53,7 @@ CLEARLY_BAD = 0.85
 
 
 def levels(lowest: int, highest: int) -> list[int]:
-    """List the levels that a search may choose from, the lowest and the highest among them."""
+    """List the levels that a search may choose from, with the lowest and the highest."""
     found, level = [lowest], lowest
     while level < highest:
         level = level + 1 if level < ONE_BY_ONE else max(level + 1, round(level * STEP))
@@ -63,9 +62,9 @@ def levels(lowest: int, highest: int) -> list[int]:
 
 
 class Exploration:
-    """The search by bisection, with short steps that decide nothing, for a level to confirm.
+    """The search by bisection for a level to confirm, with short steps that decide nothing.
 
-    Levels are known by their number among all levels.
+    Levels are identified by their number among all levels.
 
     Args:
         levels: in their order.
@@ -85,7 +84,7 @@ class Exploration:
 
     @property
     def best(self) -> int | None:
-        """Return the level to be confirmed, -1 if none looks good; None while that is not known."""
+        """Return the level to confirm, -1 if none looks good; None while that is not known."""
         good, bad = self.bracket()
         if bad - good == 2 and self._levels[bad - 1] <= NOT_EXPLORED and bad - 1 not in self.good:
             return bad - 1
@@ -103,11 +102,11 @@ class Exploration:
         return bad - 1 if few else (good + bad) // 2
 
     def turns(self, level: int) -> int:
-        """Return how many turns to explore."""
+        """Return how many turns a step of exploring has."""
         return min(EXPLORED_TURNS, max(LEAST_EXPLORED, TURNS_EACH * self._levels[level]))
 
     def bad_with(self, level: int, evidence: Evidence) -> bool:
-        """Return whether enough of a step's turns have missed that the rest changes nothing."""
+        """Return whether a step has so many misses that the rest of it changes nothing."""
         seen = self.seen.get(level, NOTHING)
         turns = self.turns(level)
         misses, most = evidence.turns - evidence.hits, BAD_SHARE * turns
@@ -131,21 +130,21 @@ class Exploration:
     # What confirming a level says of the others
 
     def held(self, level: int) -> None:
-        """Take that a level is certified: those below it that were seen look good, too."""
+        """Note that a level is certified; levels below that were seen look good, too."""
         self.good |= {level: True} | {i: True for i in self.good if i <= level}
 
     def may_be_good(self, level: int) -> None:
-        """Let a level be confirmed that was near to looking good, if it was."""
+        """Let a level be confirmed that nearly looked good, if there was one."""
         seen = self.seen.get(level)
         if seen is not None and seen.share >= CLEARLY_BAD:
             self.good[level] = True
 
     def failed(self, level: int, share: float, *, again: bool) -> None:
-        """Take that a level which looked good could not be confirmed, with this share on time.
+        """Note that a level that looked good was not confirmed, with this share on time.
 
-        Where it was near, the next one down is the one to confirm. If another one had failed before
-        it (`again`), exploring was misled: then one that looked good is, if there is such a one not
-        more than a quarter lower.
+        If the share was near the target, the next level down is the one to confirm. A second
+        failure (`again`) means that exploring was misled. The level to confirm is then one that
+        looked good and is at most a quarter lower, if there is one.
         """
         below = max(0, level - 1)
         if again:
@@ -173,18 +172,18 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The lengths of things, to say beforehand how long the search will.
+    """The durations from which the length of a search is estimated.
 
     Attributes:
         turn_s: from one turn of a session to its next.
-        step_s: what each step takes beyond its measured window.
+        step_s: the time that each step takes beyond its measured window.
     """
 
     turn_s: float
     step_s: float
 
     def measured_s(self, probe: Probe) -> float:
-        """Return how long the measured window is in which this is played."""
+        """Return how long the measured window of this probe is."""
         return probe.turns * self.turn_s / probe.sessions
 
     def seconds(self, probe: Probe) -> float:
@@ -194,7 +193,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class ToCome:
-    """The rest of a search, at least and at most, whichever level turns out to hold."""
+    """The rest of a search, at least and at most, over all levels that may hold."""
 
     turns: tuple[int, int]
     seconds: tuple[float, float]
@@ -268,10 +267,10 @@ class Search:
         return Probe(self._levels[level], self._exploring.turns(level), confirms=False)
 
     def observe(self, probe: Probe, evidence: Evidence) -> None:
-        """Take what the probe brought.
+        """Take the results of the probe.
 
         Raises:
-            ValueError: it is not the probe that `next` said, or there are more hits than turns.
+            ValueError: it is not the probe that `next` returned, or there are more hits than turns.
         """
         if probe != self.next():
             raise ValueError(f"{probe} is not what is to be played next, {self.next()} is")
@@ -296,7 +295,7 @@ class Search:
             self._end(f"the time for it was over ({self._most_s / 60:.0f} minutes)")
 
     def decided(self, probe: Probe, evidence: Evidence) -> bool:
-        """Return whether enough turns of a probe have missed that the rest changes nothing.
+        """Return whether a probe has so many misses that the rest of it changes nothing.
 
         It may then be ended, and observed as it is. If the user named the level, it is played to
         its end, so that it gives more information.
@@ -338,7 +337,7 @@ class Search:
         return math.ceil(seconds * sessions / self.pace.turn_s)
 
     def open_levels(self) -> list[int]:
-        """Return the levels that may be the most that hold; 0: none does."""
+        """Return the levels that may be the highest that holds; 0 if none may."""
         if self._ended:
             return []
         if self._now is not None:
@@ -450,7 +449,7 @@ class Search:
         return True
 
     def _look_above(self, level: int) -> None:
-        """Continue above a certified level, unless exploring has shown that all there is bad."""
+        """Continue above a certified level, unless exploring has shown that all above are bad."""
         self._exploring.held(level)
         if self._resume():
             return
@@ -466,14 +465,14 @@ LATE = 0.01
 
 
 def to_come(search: Search) -> ToCome:
-    """Play the rest of a search in thought, for each level that may be the one that holds."""
+    """Simulate the rest of a search, for each level that may be the highest that holds."""
     costs = [_rest(search, holds) for holds in search.open_levels()] or [(0, 0.0)]
     turns, seconds = zip(*costs, strict=True)
     return ToCome((min(turns), max(turns)), (min(seconds), max(seconds)))
 
 
 def _rest(search: Search, holds: int) -> tuple[int, float]:
-    """Estimate turns and seconds to the end, if `LATE` are late up to this level, all above."""
+    """Estimate turns and seconds to the end, if `LATE` are late up to this level, and all above."""
     thought, turns, seconds = copy.deepcopy(search), 0, 0.0
     while (probe := thought.next()) is not None:
         all_late = probe.sessions > holds

@@ -1,4 +1,4 @@
-"""Plays steps by callers in processes of their own, and traces their calls."""
+"""Play steps with callers in processes of their own, and trace their calls."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ TRACED_CALLS = 20
 
 
 def callers_for(plan: LoadPlan) -> int:
-    """Count the processes that call: as many as the sessions need, but at most one a core."""
+    """Return how many processes call: as many as the sessions need, but at most one a core."""
     if plan.callers is not None:
         return plan.callers
     needed = ceil(plan.most_sessions / SESSIONS_PER_CALLER)
@@ -71,12 +71,12 @@ def _sessions(url: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """Plays steps over an executor.
+    """A player of steps over an executor.
 
     Attributes:
-        greeting_ms: how long the agent has to greet.
+        greeting_ms: time for the agent to greet.
         on_news: receives each report of a caller, as it comes.
-        headers: returns further headers that each call of a step is opened with, by its number.
+        headers: returns further headers that open each call of a step, by the call's number.
     """
 
     plan: LoadPlan
@@ -87,7 +87,7 @@ class Callers:
     headers: Callable[[Step], Mapping[int, tuple[str, ...]]] = lambda _: {}
 
     async def play(self, step: Step) -> Played:
-        """Play a step. The turns of a caller that is lost are missed ones, with the reason.
+        """Play a step. If a caller is lost, its turns count as missed, with the reason.
 
         Raises:
             AgentError: no caller can be started.
@@ -151,7 +151,7 @@ class TracedSteps:
 
     Args:
         run: the name of the load test's folder.
-        traces: whether the callers' clock is that of this process, as on one machine.
+        traces: whether the callers use this process's clock, as on one machine.
         about: attributes of every call, by turngap's names.
     """
 
@@ -222,7 +222,7 @@ class TracedSteps:
         await self._telemetry.between()
 
     def let_go(self, error: BaseException | None = None) -> None:
-        """End the traces of a step that did not come to its end, without their turns.
+        """End the traces of a step that broke off, without their turns.
 
         Their agents may have traced them, under a span that would be missing.
         """

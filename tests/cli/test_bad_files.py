@@ -30,7 +30,7 @@ COMMANDS = {
     "simulate from a run": (["simulate", "--from", "FILE"], "run/run.json"),
     "compare": (["compare", "--agent", "FILE", "--llm", "sim", "--llm", "small"], "mine.toml"),
     "turns": (["turns", "FILE"], "talk.yaml"),
-    "serve": (["serve", "--agent", "FILE"], "mine.toml"),
+    "serve": (["serve", "--port", "0", "--agent", "FILE"], "mine.toml"),
     "talk": (["talk", "--agent", "FILE"], "mine.toml"),
     "scenarios": (["scenarios", "FILE"], "talk.yaml"),
 }

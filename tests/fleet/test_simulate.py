@@ -328,7 +328,7 @@ def test_the_example_has_every_key_of_a_fleet_file_with_its_default(tmp_path: Pa
         ((*QUICK, *sets("pool.weights=fp7")), "fleet.invalid", "pool 1 weights"),
         ((*QUICK, *sets("pool.kv=x")), "fleet.invalid", "pool 1 kv"),
         ((*QUICK, *sets("pool.policy=eager")), "fleet.invalid", "pool 1 policy"),
-        ((*QUICK, *sets("pool.policy=static")), "inference.policy", "how many that is"),
+        ((*QUICK, *sets("pool.policy=static")), "inference.policy", "size is not given"),
         ((*QUICK, *sets("pool.max_batch=0")), "inference.policy", "max_batch is 0"),
         ((*QUICK, *sets("pool.chunk_tokens=-5")), "fleet.invalid", "chunk_tokens"),
         ((*QUICK, *sets("pool.chunk_tokens=100")), "inference.policy", "chunk_tokens is 100"),

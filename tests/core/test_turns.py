@@ -156,6 +156,15 @@ def test_a_first_word_that_cannot_be_placed_is_no_gap() -> None:
     )
 
 
+def test_the_spread_covers_the_answer_after_a_hold_phrase() -> None:
+    hold, answer = (
+        replace(speaks(at), spread_ns=ms_to_ns(ms)) for at, ms in ((1400, 5), (4400, 40))
+    )
+    (turn,) = play(user(1, 0, 1000), hold, silent(1900), answer, silent(6000), ended(1, 8000))
+    assert (gap_ms(turn), turn.first_answer_ns) == (400, ms_to_ns(3400))
+    assert turn.onset_spread_ns == ms_to_ns(40)
+
+
 def test_a_line_lost_in_the_middle_of_the_reply_is_an_error_that_keeps_its_gap() -> None:
     (turn,) = play(user(1, 0, 1000), speaks(1400), ended(1, 1500, "line_lost"))
     assert (turn.outcome, gap_ms(turn), turn.why_no_gap) == ("error", 400, None)

@@ -21,6 +21,8 @@ def test_an_agent_is_read_right_or_refused_and_the_page_says_so(agent) -> None:
     assert [r.dialect for r in readings] == list(DIALECTS)
     off = [f"{r.dialect}: {why}" for r in readings for why in r.off]
     assert any(r.verdict == "wrong" for r in readings) == (agent.name in MISSED), off
+    doubtful = any("refuses" in right or right["outcome"] == "error" for right in agent.right)
+    assert doubtful or all(r.valid for r in readings), "false alarm"
     page = PAGE.read_text(encoding="utf-8").splitlines()
     assert [line for line in lines_of(readings) if line not in page] == [], "tools/agents_page.py"
 

@@ -99,6 +99,14 @@ def is_short(part: Stretch, most_ms: float = HOLD_PHRASE_MS) -> bool:
     return part.end_ns is not None and part.end_ns - part.start_ns < ms_to_ns(most_ms)
 
 
+def is_sudden(gap_ms: float, share: float, usual_ms: float) -> bool:
+    """Return whether a gap is short, and shorter than that share of the usual one.
+
+    Where the usual one is negative, it is as much earlier.
+    """
+    return gap_ms < min(EARLY_MS, usual_ms - (1 - share) * abs(usual_ms))
+
+
 def may_hold(part: Stretch, then: Stretch, most_ms: float, silent_ms: float) -> bool:
     """Return whether a part this short may be a hold phrase, even if the silence after it is short.
 

@@ -298,7 +298,7 @@ class TrackedTurn:
         lead_ns: the part of the gap in which the agent played inaudible audio up to its onset.
         first_sound_ns: the agent's first sound after the person's end, speech or not; if it cut in,
             its first sound after the person's start.
-        onset_spread_ns: how far off the onset may be.
+        onset_spread_ns: how far off the onset may be, or the first answer if that is more.
         bed_dbfs: the level of audible background that the agent plays while no one speaks.
         waited_ns: time from the user's end to the user's next word, in an abandoned turn.
     """

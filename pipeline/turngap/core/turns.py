@@ -16,6 +16,7 @@ from turngap.core.credits import (
     credits_of,
     earliest_ns,
     is_short,
+    is_sudden,
     may_hold,
 )
 from turngap.core.events import (
@@ -92,8 +93,8 @@ class TurnTracker:
         self._broken: list[TurnBroken] = []
         self._hums: list[int] = []
         # Whose answer is yet to come: surely (0), or maybe, as that many parts of one were heard;
-        # and that turn's gap.
-        self._unheard: tuple[UserSpeech, TurnEnded, int, int | None] | None = None
+        # and that turn.
+        self._unheard: tuple[UserSpeech, TurnEnded, int, TrackedTurn] | None = None
         self._dues: list[int] = []
         # What follows from speech, silences, flushes and turns, until one of these changes: an
         # agent may send a hundred thousand other messages, and each is followed by questions.
@@ -121,11 +122,11 @@ class TurnTracker:
         heard = turn.parts_ns or turn.ambiguous
         if event.reason == "timeout":
             if turn.error is None and not silent and (self._owed() or not heard):
-                self._unheard = (speech, event, 0, None)
+                self._unheard = (speech, event, 0, turn)
         elif turn.onset_ns is not None:
             parts = 0 if event.more == "due" else len(credits.parts(speech)) or 1
             goes_on = event.more or (turn.ambiguous and turn.outcome == "cut_in")
-            self._unheard = (speech, event, parts, turn.gap_ns) if goes_on else None
+            self._unheard = (speech, event, parts, turn) if goes_on else None
         self._known.clear()
         return (turn,)
 
@@ -245,6 +246,7 @@ class TurnTracker:
         if reply and (reply.spread_ns or 0) >= ms_to_ns(UNPLACED_MS):  # no one can tell where
             hidden, answer = reply, None if answer is reply else answer
             reply = None
+        spreads = [one.spread_ns for one in (reply, answer) if one and one.spread_ns is not None]
         answer_ns = answer.start_ns - speech.end_ns if answer else None
         gap_ns = reply.start_ns - speech.end_ns if reply else None
         agent_turns = self._agent_turns_in(speech)
@@ -294,7 +296,7 @@ class TurnTracker:
             endpoints_ns=self._endpoints(speech, replied=reply is not None),
             ended_ns=end.at_ns,
             first_sound_ns=self._first_sound(speech, end, reply),
-            onset_spread_ns=reply.spread_ns if reply else None,
+            onset_spread_ns=max(spreads, default=None) if reply else None,
             bed_dbfs=self._bed(end.at_ns),
             waited_ns=next_ns - speech.end_ns if outcome == "abandoned" else None,
         )
@@ -338,19 +340,27 @@ class TurnTracker:
         # What is usual after a whole answer says nothing; a cut-in, a second answer, or one that is
         # sudden does.
         answer = credits.answer(speech)
-        usual = (
-            answer is not None
-            and answer.start_ns == credits.reply[0].start_ns
-            and not self._is_sudden(answer.start_ns - speech.end_ns)
-        )
+        usual = answer is not None and self._is_usual(speech, credits, answer)
         owed = None if usual else self._owed(1 if answer else None)
         may = "may have heard a hold phrase, and this may be its answer"
         return () if owed is None else (f"turn {owed.turn} {may}",)
 
-    def _is_sudden(self, gap_ns: int) -> bool:
-        """Return whether the gap is short, and shorter than that of the turn that may be owed."""
-        before_ns = (self._unheard[3] if self._unheard else None) or 0
-        return gap_ns < min(ms_to_ns(EARLY_MS), SUDDEN * before_ns)
+    def _is_usual(self, speech: UserSpeech, credits: Credits, answer: Stretch) -> bool:
+        """Return whether an answer, or a hold phrase before it, comes first and is not sudden.
+
+        A hold phrase that is longer or much later than what was heard of the turn before may be the
+        answer to it.
+        """
+        if self._unheard is None:
+            return True
+        first, before = credits.parts(speech)[0], self._unheard[3]
+        gap_ms, before_ms = ns_to_ms(first.start_ns - speech.end_ns), ns_to_ms(before.gap_ns or 0)
+        heard_ns = sum((end or before.ended_ns) - start for start, end in before.parts_ns)
+        own = first.start_ns == answer.start_ns or (
+            is_short(first, ns_to_ms(heard_ns)) and gap_ms < before_ms + EARLY_MS
+        )
+        comes_first = first.start_ns == credits.reply[0].start_ns
+        return own and comes_first and not is_sudden(gap_ms, SUDDEN, before_ms)
 
     def _guesses(self, speech: UserSpeech, credits: Credits) -> tuple[str, ...]:
         """List the decisions that only the shape of the sound supports."""

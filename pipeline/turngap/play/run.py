@@ -19,7 +19,7 @@ from turngap.clocks import MonotonicClock
 from turngap.core import __version__
 from turngap.core.budget import DEFAULT_BUDGET_MS, STARVED_MS, TurnEnd
 from turngap.core.clock import Clock
-from turngap.core.credits import EARLY_MS
+from turngap.core.credits import is_sudden
 from turngap.core.errors import AgentError, InputError, TurngapError
 from turngap.core.results import AMBIGUOUS, Turn, TurnKey
 from turngap.core.run_record import (
@@ -447,7 +447,7 @@ class RunInProgress:
         if self._greetings.steady:
             return STEADY_GREETING
         usual_ms = median(turn.gap_ms for turn in self.turns if turn.gap_ms is not None)
-        quick = self._greetings.open and gap_ms < min(EARLY_MS, QUICK * usual_ms)
+        quick = self._greetings.open and is_sudden(gap_ms, QUICK, usual_ms)
         return QUICK_GREETING if quick else ""
 
 

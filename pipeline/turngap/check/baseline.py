@@ -1,4 +1,4 @@
-"""Stored references: written, read, and refused where a comparison would not mean anything."""
+"""Stored references: written, read, and refused if a comparison would mean nothing."""
 
 import shlex
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -22,7 +22,7 @@ from turngap.store.folders import utc_now
 
 
 def reading_of(turn: Turn) -> Reading:
-    """Read a stored turn for a check, leaving in the caller error that its run accepts."""
+    """Read a stored turn for a check; keep the caller error that its run accepts."""
     reading = starvation.reading_of(turn)
     return reading if reading.starved else replace(reading, caller_error_ms=0.0)
 
@@ -53,7 +53,7 @@ class Matched:
 def matched(baseline: BaselineRecord, turns: Sequence[Turn]) -> Matched:
     """Pair a run with a baseline, both judged by the run's budgets.
 
-    A budget that has changed since would otherwise move the hit rate of an agent that has not.
+    A changed budget would otherwise move the hit rate of an unchanged agent.
     """
     known = {t.key: t for t in baseline.turns}
     pairs: list[Pair] = []
@@ -88,7 +88,7 @@ def more_pairs(
     rounds: int,
     phase_ms: Callable[[int], float],
 ) -> int:
-    """Count the pairs that rounds beyond `rounds` could make, round by round at its phase."""
+    """Count the pairs that rounds beyond `rounds` could make, each round with its own phase."""
     return sum(
         turn.scenario in scenarios
         and turn.repeat > rounds
@@ -149,7 +149,7 @@ def why_not_comparable(
     scenario_hashes: Mapping[str, str],
     starved_ms: float = STARVED_MS,
 ) -> list[str]:
-    """Every reason why figures of `baseline` say nothing about a run made here and now."""
+    """List every reason why `baseline` cannot be compared with a run made here and now."""
     reasons: list[str] = []
     if baseline.machine.fingerprint != machine.fingerprint:
         reasons.append(

@@ -1,4 +1,4 @@
-"""The turns of a check side by side, which of them are worth a look, and what is drawn of them."""
+"""The turns of a check side by side, the ones worth a look, and their drawings."""
 
 import math
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ BADNESS = {"answered": 0, "abandoned": 0, "late": 1, "cut_in": 2, "no_reply": 3,
 
 @dataclass(frozen=True, slots=True)
 class TurnPair:
-    """A turn as both agents took it; `reference` is None where only one did.
+    """A turn as both agents took it; `reference` is None if only one did.
 
-    `shift_ms`: candidate's gap less reference's; None where either has none to compare.
+    `shift_ms`: candidate's gap less reference's; None if either has no gap to compare.
     """
 
     candidate: Turn
@@ -42,7 +42,7 @@ class TurnPair:
 
 
 def paired(candidate: Sequence[Turn], reference: Sequence[Turn]) -> list[TurnPair]:
-    """Every turn of the candidate with the reference's same turn, in the candidate's order."""
+    """List every turn of the candidate with the reference's same turn, in the candidate's order."""
     by_key = {turn.key: turn for turn in reference}
     return [_pair(turn, by_key.get(turn.key)) for turn in candidate]
 
@@ -65,7 +65,7 @@ def worst(pairs: Sequence[TurnPair]) -> list[TurnPair]:
 
 
 def stage_medians(turns: Sequence[Turn]) -> dict[str, float]:
-    """Each stage's median in ms over the turns that were answered and have it."""
+    """Return each stage's median in ms over the answered turns that have it."""
     found: dict[str, list[float]] = {}
     for turn in turns:
         if turn.replied:
@@ -75,7 +75,7 @@ def stage_medians(turns: Sequence[Turn]) -> dict[str, float]:
 
 
 def _stages(turn: Turn) -> dict[str, float]:
-    """Stages of one name are one stage."""
+    """Return stages by name; add up those with the same name."""
     stages: dict[str, float] = {}
     for stage in turn.stages:
         stages[stage.name] = stages.get(stage.name, 0.0) + stage.ms
@@ -97,7 +97,7 @@ def moved_in(pair: TurnPair) -> str:
 
 
 def heading(pair: TurnPair) -> str:
-    """Say what happened to the turn compared with its reference."""
+    """Describe the turn's change against its reference."""
     if pair.shift_ms is not None:
         slower = "slower" if pair.shift_ms > 0 else "quicker"
         return f"{words.ms(abs(pair.shift_ms))} ms {slower} than the reference"
@@ -116,7 +116,7 @@ LEAST_MS = 10.0
 def metric_range(metric: MetricVerdict) -> Range | None:
     """Draw a metric's change as a range: right is always worse. None without figures.
 
-    An interval without an end runs over the drawing's edge.
+    An interval without an end reaches beyond the drawing's edge.
     """
     if metric.difference is None:
         return None
@@ -173,7 +173,7 @@ def _curve_in_words(letter: str, turns: Sequence[Turn]) -> str:
 
 
 def pairs_chart(pairs: Sequence[TurnPair]) -> Chart | None:
-    """Every pair's difference, from the quickest candidate to the slowest; None without any."""
+    """Draw every pair's difference, from the quickest candidate to the slowest; None if empty."""
     shifts = sorted(
         ((p.shift_ms, p) for p in pairs if p.shift_ms is not None), key=lambda item: item[0]
     )

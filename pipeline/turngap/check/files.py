@@ -37,7 +37,7 @@ def write_reports(record: CheckRecord, folder: Path, candidate: Run, reference: 
 
 
 def check_text(record: CheckRecord, width: int = TEXT_WIDTH) -> str:
-    """Render what the terminal shows, as plain text."""
+    """Render the text that the terminal shows, without styles."""
     console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
     with console.capture() as captured:
         console.print(terminal.block(check_report(record), width), end="")
@@ -50,7 +50,7 @@ def check_json(record: CheckRecord, folder: Path) -> dict[str, Any]:
 
 
 def read_check(path: Path) -> tuple[CheckRecord, Run, Run | None]:
-    """Read a check's folder: its record, the candidate's run, the reference's where it was played.
+    """Read a check's folder: its record, the candidate's run, and the reference's if it was played.
 
     Raises:
         InputError: no check, damaged, of another version, or one of its runs is missing.

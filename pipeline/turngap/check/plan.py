@@ -37,19 +37,19 @@ _TARGETS = "0.9 takes 36 calls without a miss, 0.95 takes 72, 0.99 takes 368"
 class CheckPlan(PlayPlan):
     """A plan of what to compare, and for how long.
 
-    With a reference at hand each round plays the scenarios twice on both sides, in the order
-    A B B A.
+    If the reference is an agent, each round plays the scenarios twice on both sides, in the order A
+    B B A.
 
     Attributes:
-        reference: an agent at hand; None to compare with `baseline`, or with budgets alone.
-        rounds: by default 2, and more where turns are paired and a clear shift takes them
-            (`CONVERSATIONS`), or where a baseline is saved that later turns are paired with.
+        reference: an agent to play; None to compare with `baseline`, or with budgets alone.
+        rounds: by default 2, and more if turns are paired and a clear shift needs them
+            (`CONVERSATIONS`), or if a baseline is saved with which later turns are paired.
         save: where to store the candidate as a baseline, if it passes or nothing else is asked.
-        budgets: `gap` or a stage's name to its budget in ms.
+        budgets: the budget in ms of `gap` or of a stage, by name.
         target: the share of turns that must be within each budget.
         until_decided: continue with more rounds while undecided, up to `max_minutes` or to 16 times
             the rounds.
-        command: what asks for it again; empty for a plan that was not made by `of`.
+        command: the command that repeats the check; empty if the plan was not made by `of`.
     """
 
     candidate: Target
@@ -93,11 +93,11 @@ class CheckPlan(PlayPlan):
     ) -> Self:
         """Plan to compare an agent with the one that `against` names, if any.
 
-        `asked` are the plan's other attributes.
+        `asked` has the plan's other attributes.
 
         Raises:
             InputError: there is no such scenario or agent, or nothing to compare with.
-            AgentError: an engine needs what this machine lacks.
+            AgentError: this machine lacks something that an engine needs.
         """
         if against is not None and baseline is not None:
             raise InputError("check.two_references", "give against or baseline, not both")
@@ -145,10 +145,10 @@ class CheckPlan(PlayPlan):
 
     @classmethod
     def asked(cls, asked: Asked) -> Self:
-        """Plan what the options of `check` ask for.
+        """Plan according to the options of `check`.
 
         Raises:
-            InputError, AgentError: as `of`; or it cannot be decided however long it plays.
+            InputError, AgentError: as `of`; or no amount of playing could decide it.
         """
         same = ("start_against", "against_dialect", "against_headers", "against_sets", "baseline")
         same += ("save", "budgets", "target", "until_decided", "max_minutes")
@@ -176,15 +176,15 @@ class CheckPlan(PlayPlan):
 
     @property
     def only_saves(self) -> bool:
-        """Return whether there is nothing to judge the candidate by."""
+        """Return whether there is nothing to compare the candidate with."""
         return self.reference is None and self.baseline is None and not self.budgets
 
 
 def _require_two(candidate: AgentChoice, reference: AgentChoice) -> None:
-    """Refuse two agents of which one would be measured twice, once in place of the other.
+    """Refuse two agents at one address, if a command starts one: it would be measured twice.
 
-    What a command starts cannot share its port. An agent that runs already may be compared with
-    itself: no one does that unawares.
+    A process started by a command cannot share its port. An agent that runs already may be compared
+    with itself: no one does that by mistake.
 
     Raises:
         InputError: they are at one port of one machine, and a command starts one of them.
@@ -224,7 +224,7 @@ def _path_of(url: str) -> tuple[str, str]:
 def _spoken_to_like(candidate: AgentChoice, reference: AgentChoice) -> AgentChoice:
     """Return the reference with the candidate's line settings as defaults.
 
-    It gets the candidate's headers only at the same host: they may hold keys.
+    It gets the candidate's headers only at the same host, because they may hold keys.
     """
     if not (candidate.is_url and reference.is_url):
         return reference
@@ -236,7 +236,7 @@ def _spoken_to_like(candidate: AgentChoice, reference: AgentChoice) -> AgentChoi
 
 
 def _host_of(url: str) -> tuple[str, str | None]:
-    """Scheme and host; a URL that cannot be read is like no other."""
+    """Return scheme and host; a URL that cannot be read equals no other."""
     try:
         parts = urlsplit(place_of(url))
         return parts.scheme, parts.hostname
@@ -245,10 +245,10 @@ def _host_of(url: str) -> tuple[str, str | None]:
 
 
 def refuse(plan: CheckPlan) -> None:
-    """Refuse what cannot be played, or could not be decided however long it was.
+    """Refuse a plan that cannot be played, or that no amount of playing could decide.
 
     Raises:
-        InputError: says what was given and what can be.
+        InputError: the message names the value that was given and the allowed ones.
     """
     for name, ms in plan.budgets.items():
         require_budget(name, ms)
@@ -258,10 +258,10 @@ def refuse(plan: CheckPlan) -> None:
 
 
 def require_budget(name: str, ms: float) -> None:
-    """Refuse a budget of a stage that there is not, or of no number of ms.
+    """Refuse a budget of an unknown stage, or one that is not a number of ms.
 
     Raises:
-        InputError: says which.
+        InputError: it is wrong; the message says how.
     """
     if name not in BUDGETS:
         raise InputError(
@@ -281,7 +281,7 @@ def require_target(share: float) -> None:
     """Refuse a share of turns that no run can show.
 
     Raises:
-        InputError: it is no share between 0 and 1, or is 1.
+        InputError: it is not a share between 0 and 1, or is 1.
     """
     if share == 1:
         raise InputError(
@@ -317,13 +317,13 @@ def command_of(
     names: Sequence[str],
     library: Path | None,
 ) -> str:
-    """Return the command that asks for it; `${NAME}` in it stays.
+    """Return the command that repeats the check; `${NAME}` in it stays.
 
     Args:
-        plan: what is played, with its number of rounds.
+        plan: the plan, with its number of rounds.
         choice: the agent.
         beside: the other reference, as it was given.
-        names: of scenarios, or their files.
+        names: the names of scenarios, or their files.
         library: their folder.
     """
     at = [choice.endpoint.flags] if choice.is_url else typed([("--agent", choice.agent)])

@@ -73,9 +73,9 @@ class Checked:
 
 
 async def check(plan: CheckPlan, progress: Progress = SILENT) -> Checked:
-    """Play, judge and store. An agent that fails ends the check; what was played is kept.
+    """Play, judge and store. An agent that fails ends the check; the turns played so far are kept.
 
-    Where the baseline does not compare, nothing is played.
+    Nothing is played if the baseline cannot be compared.
 
     Raises:
         InputError: a setting is wrong, the baseline cannot be read, or the folder cannot be made.
@@ -120,7 +120,7 @@ async def check(plan: CheckPlan, progress: Progress = SILENT) -> Checked:
 def _saved(
     plan: CheckPlan, record: CheckRecord, candidate: Run, found: Sequence[str]
 ) -> tuple[CheckRecord, TurngapError | None]:
-    """Save the candidate as a baseline where it may be one, and note what came of it."""
+    """Save the candidate as a baseline if that is allowed, and note the outcome."""
     if plan.save is None:
         return record, None
     failed: TurngapError | None = None
@@ -161,7 +161,7 @@ class _Sides:
         self.reference = self.runs.get("reference")
 
     async def play(self) -> None:
-        """All planned rounds, and more while that is asked for and would decide."""
+        """Play all planned rounds, and more while that is requested and may decide."""
         self._progress.on_step("starting the agents")
         async with AsyncExitStack() as stack:
             endpoints: dict[str, Endpoint] = {}
@@ -184,7 +184,7 @@ class _Sides:
             await self._rounds(endpoints)
 
     async def _rounds(self, endpoints: Mapping[str, Endpoint]) -> None:
-        """Each look uses up half of the errors that are left: a hundred looks would find anything.
+        """Play rounds and look between them. Each look may use up half of the errors that are left.
 
         See docs/methodology.md, "The gate".
         """
@@ -215,7 +215,7 @@ class _Sides:
         return in_time and not (self._open_metrics and used_up)
 
     async def _round(self, number: int, endpoints: Mapping[str, Endpoint]) -> None:
-        """Every scenario once (no reference at hand) or twice on each side, A B B A."""
+        """Play every scenario once (reference not played), or twice on each side, A B B A."""
         phase = self.plan.phase_of(number)
         plays = [("candidate", number + 1)]
         if self.reference is not None:
@@ -228,7 +228,7 @@ class _Sides:
                 await self.runs[side].play(scenario, endpoints[side], repeat=repeat, phase=phase)
 
     def judge(self) -> Judgement | None:
-        """Judge the two by what is known so far; None without a reference."""
+        """Judge the two from the turns so far; None without a reference."""
         if self.reference is not None:
             pairs = baselines.pairs_of(
                 baselines.readings(self.reference.turns), baselines.readings(self.candidate.turns)
@@ -261,11 +261,11 @@ class _Sides:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Both sides when they have been played, and what was found.
+    """Both sides after they have been played, and the findings.
 
     Attributes:
         stored: the baseline that replaces the reference.
-        obstacles: what forbids any verdict on what was played.
+        obstacles: the reasons that forbid any verdict on these turns.
     """
 
     plan: CheckPlan
@@ -369,7 +369,7 @@ def obstacles(
     judgement: Judgement | None,
     starved_ms: float,
 ) -> list[str]:
-    """List what forbids any verdict on what was played."""
+    """List the reasons that forbid any verdict on the turns that were played."""
     if failure is not None:
         return [f"it ended early: {failure}"]
     for side, run in (("candidate", candidate), ("reference", reference)):
@@ -385,7 +385,7 @@ def obstacles(
 
 
 def too_starved(turns: Sequence[Turn], judgement: Judgement | None) -> str | None:
-    """Return why the candidate cannot be judged, as its caller was late; None if it can."""
+    """Return why the candidate cannot be judged because its caller was late; None if it can."""
     why = None if judgement is None else judgement.starvation.why_not_judged
     starved = sum(turn.pacing.starved for turn in turns)
     if why is None and starved > MAX_STARVED_PAIRS * len(turns):
@@ -396,7 +396,7 @@ def too_starved(turns: Sequence[Turn], judgement: Judgement | None) -> str | Non
 def why_not_saved(record: CheckRecord, plan: CheckPlan, obstacles: Sequence[str]) -> str | None:
     """Return why the candidate may not become the baseline; None if it may.
 
-    A candidate that was slower than its own reference would be the measure of later ones.
+    A candidate that was slower than its own reference would set the standard for later ones.
     """
     if obstacles:
         return "; ".join(obstacles)
@@ -472,10 +472,10 @@ def noise_of(turns: Sequence[Turn], limits: Limits | None = None) -> NoiseRecord
 def budgets_of(
     turns: Sequence[Turn], budgets: Mapping[str, float], target: float
 ) -> tuple[BudgetRecord, ...]:
-    """Each budget's verdict: `pass` and `regressed` only where the interval leaves no doubt.
+    """Return each budget's verdict: `pass` and `regressed` only if the interval leaves no doubt.
 
-    Nor may a starved caller: a turn that it may have made read long passes as it was read, and is
-    over its budget only where it was so at its quickest.
+    A starved caller must not decide either. A turn that it may have made read long passes as it was
+    read, and is over its budget only if it was so at its quickest.
     """
     return tuple(_budget(turns, name, ms, target) for name, ms in budgets.items())
 
@@ -526,7 +526,7 @@ def _spent(turn: Turn, name: str) -> list[float]:
 
 
 def _within(turn: Turn, name: str, budget_ms: float) -> bool:
-    """Return whether the turn is within its budget; one without the figure is not."""
+    """Return whether the turn is within its budget; a turn without the figure is not."""
     if not turn.replied:
         return False
     if name == "gap":

@@ -52,7 +52,7 @@ def check_report(
     reference: Run | None = None,
     folder: Path | None = None,
 ) -> Report:
-    """Report the check; with its runs, also their turns, for a page in `folder`."""
+    """Report the check; if its runs are given, also their turns, for a page in `folder`."""
     look = words.look_of(record)
     lead = [Line("why", why, "strong") for why in words.why_words(record)]
     if short := words.short_words(record):
@@ -205,7 +205,7 @@ def _stages(record: CheckRecord, candidate: Run | None, reference: Run | None) -
 def llm_words(
     candidate: Run | None, reference: Run | None, own_name: str = "candidate"
 ) -> list[str]:
-    """Say how fast each side's language model was: a line for each that reported it."""
+    """Describe the speed of each side's language model: a line for each that reported it."""
     sides = (("reference", reference), (own_name, candidate))
     return [
         f"language model of the {name}: {turn_words.token_figures_words(figures)}"
@@ -245,7 +245,7 @@ def _budgets(record: CheckRecord) -> list[Item]:
 
 
 def _problems(record: CheckRecord, candidate: Run, reference: Run | None) -> list[str]:
-    """List what is wrong with either run, except what the verdict's reasons already say."""
+    """List the faults of either run, except those that the verdict's reasons already name."""
     said = " ".join(record.why)
     found: list[str] = []
     for side, run in ((words.own_name(record), candidate), ("reference", reference)):
@@ -369,7 +369,7 @@ def _cards(
     candidate: Run,
     reference: Run | None,
 ) -> Cards:
-    """One domain for all of them: the two waterfalls of a turn are compared by eye."""
+    """Build the cards with one scale for all, so the two waterfalls of a turn can be compared."""
     turns = [t for p in pairs for t in (p.reference, p.candidate) if t is not None]
     domain = domain_of(turns, shown_whole=1.0)
     name = "" if record.reference is None else "B, the candidate"
@@ -423,7 +423,7 @@ def _starved(pair: charts.TurnPair) -> bool:
 
 
 def _text(pair: charts.TurnPair) -> str:
-    """Both takes of a turn as a terminal shows them, at the same scale."""
+    """Format both takes of a turn for a terminal, at the same scale."""
     takes = [("A, the reference", pair.reference), ("B, the candidate", pair.candidate)]
     if pair.reference is None:
         return turn_block(pair.candidate, WIDTH).plain

@@ -1,4 +1,4 @@
-"""Two stored runs compared as a check compares what it plays, without playing anything."""
+"""Two stored runs judged as in a check, without playing anything."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -21,10 +21,10 @@ from turngap.store.runs import Run
 
 
 def compare_stored(reference: Run, candidate: Run, limits: Limits | None = None) -> CheckRecord:
-    """Judge a run by an older one, over the turns that both took.
+    """Judge a run by an older one, over the turns that both took, by the candidate's budgets.
 
-    Both are judged by the candidate's budgets. Where they do not compare, the verdict says so and
-    `why` has every reason. The record's instants are those of the judging: nothing was played.
+    If they cannot be compared, the verdict says so and `why` has every reason. The record's
+    instants are those of the judging, because nothing was played.
     """
     limits, now_utc = limits or Limits(), utc_now()
     twins = _twins(reference, candidate)
@@ -86,7 +86,7 @@ def _starved(reference: Run, candidate: Run, judgement: Judgement | None) -> lis
 
 
 def why_not_comparable(reference: Run, candidate: Run) -> list[str]:
-    """Every reason why a difference between two stored runs says nothing about their agents."""
+    """List every reason why a difference between two stored runs does not show their agents'."""
     then, now = reference.record, candidate.record
     reasons: list[str] = []
     for name, run in (("reference", reference), ("candidate", candidate)):
@@ -155,7 +155,7 @@ def diff_report(record: CheckRecord, reference: Run, candidate: Run, folder: Pat
 
 
 def _side_by_side(reference: Run, candidate: Run) -> Table:
-    """Compare what each run is and measured, over all of its turns."""
+    """Compare the two runs' settings and figures, over all of their turns."""
     head = (Column("run"), Column("reference", left=True), Column("candidate", left=True))
     sides = [_side(run) for run in (reference, candidate)]
     rows = [(name, *(side[name] for side in sides)) for name in sides[0]]

@@ -2,7 +2,7 @@
 
 Each turn of the candidate is paired with the same turn of the reference (recording, phase, round).
 A difference must be beyond chance, and a pass must exclude a regression of the size that matters.
-docs/methodology.md says how, and what that catches.
+docs/methodology.md explains the method and what it detects.
 """
 
 import math
@@ -43,10 +43,10 @@ _LUCK = 1 + normal_quantile(0.8) / normal_quantile(1 - MISSED)
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdict over all metrics; `left_out` are pairs without a gap to compare.
+    """The verdict over all metrics; `left_out` counts pairs without a gap to compare.
 
-    It holds whatever a late caller did to the turns that `starvation` counts, as long as that names
-    no reason not to judge.
+    It holds despite the caller's lateness in the turns that `starvation` counts, unless
+    `starvation` names a reason not to judge.
     """
 
     verdict: Verdict
@@ -70,8 +70,8 @@ def judge(
 ) -> Judgement:
     """Compare paired turns; deterministic for a seed.
 
-    `share` is the part of the allowed errors that this look may use up: who looks again and again
-    while more turns come in, and stops at the first decision, divides them among the looks.
+    `share` is the part of the allowed errors that this look may use up. A caller that looks again
+    as more turns come in, and stops at the first decision, divides the errors among its looks.
     """
     limits = limits or Limits()
     usable = [p for p in pairs if _comparable(p)]
@@ -108,11 +108,11 @@ def judge(
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The gaps of both sides, pair by pair, and what this look may use up of the errors.
+    """The gaps of both sides, pair by pair, and the share of errors that this look may use up.
 
-    As read, and at their quickest where a starved caller may have made them read long. A score that
-    never falls has its least sum at the least differences and its greatest at the greatest, so that
-    tests and bounds at those hold for whatever lies between.
+    The gaps are kept as read, and at their quickest if a starved caller may have made them read
+    long. A score that never falls has its least sum at the least differences and its greatest at
+    the greatest. So tests and bounds at these two hold for all values in between.
     """
 
     a: Floats
@@ -204,9 +204,9 @@ def _tail_metric(sample: _Sample, limit: float) -> MetricVerdict:
 def _apart_beyond_p95(sample: _Sample, missed: float) -> float | None:
     """Return how much slower the candidate's slowest turns are, rank by rank.
 
-    That is from p95 up to the order statistic that bounds it; None with too few turns to bound it.
-    No resample is slower than the slowest turn seen, so that resampling alone passed candidates
-    that are 300 ms slower in 6 % of turns.
+    The ranks go from p95 up to the order statistic that bounds it; None with too few turns to bound
+    it. No resample is slower than the slowest turn seen. Resampling alone therefore passed
+    candidates that are 300 ms slower in 6 % of turns.
     """
     gaps = sample.b_at_best, sample.b
     effective = min(least_n_at(gaps, q, sample.swaps.groups) for q in (0.5, 0.95))
@@ -222,7 +222,7 @@ def _p95s(gaps: Floats, sample: _Sample) -> Floats:
 
 
 def _too_few(metric: MetricVerdict, needed: int, to_pass: int = 0) -> MetricVerdict:
-    """Say how many pairs a figure takes, and how many more a pass does."""
+    """Say how many pairs a figure needs, and how many more a pass needs."""
     more = max(needed, to_pass) - metric.n
     return replace(metric, turns_needed=more, why=f"n={metric.n}, needs {needed}")
 
@@ -230,7 +230,7 @@ def _too_few(metric: MetricVerdict, needed: int, to_pass: int = 0) -> MetricVerd
 def _share_metric(
     name: str, limit: float, pairs: Sequence[Pair], swaps: Exchanges, share: float
 ) -> MetricVerdict:
-    """Judge the share of turns that only the candidate failed, less the reference's."""
+    """Judge the share of turns that only the candidate failed, less the reference's share."""
     metric = MetricVerdict(name, "share", "undecided", len(pairs), limit)
     if not pairs:
         return replace(metric, why="no turns")
@@ -240,7 +240,7 @@ def _share_metric(
 def _decided(
     measured: Sequence[MetricVerdict], alpha: float, conversations: int
 ) -> list[MetricVerdict]:
-    """Holm's correction over all metrics, known or not, then a verdict for each."""
+    """Apply Holm's correction over all metrics, known or not, then give each a verdict."""
     known = sorted((m for m in measured if m.p_value is not None), key=lambda m: m.p_value or 0.0)
     regressed: set[str] = set()
     for rank, metric in enumerate(known):
@@ -272,10 +272,10 @@ def _with_verdict(
 
 
 def _turns_needed(metric: MetricVerdict, alpha: float, each: float) -> int | None:
-    """Return how many more pairs would take the limit, or 0, out of the interval.
+    """Return how many more pairs would move the limit, or 0, out of the interval.
 
-    It narrows by the square root of their number; where nothing was lost, conversations of `each`
-    pairs count.
+    The interval narrows by the square root of their number. If nothing was lost, conversations of
+    `each` pairs count.
     """
     difference, high, n = metric.difference, metric.high, metric.n
     if difference is None or metric.p_value is None:
@@ -308,7 +308,7 @@ def _overall(metrics: Sequence[MetricVerdict]) -> Verdict:
 def _stage_shifts(
     pairs: Sequence[Pair], limits: Limits, swaps: Exchanges
 ) -> tuple[StageShift, ...]:
-    """Compute each stage's shift, and by Holm over the stages whether it grew."""
+    """Compute each stage's shift, and whether it grew, with Holm's correction over the stages."""
     names = dict.fromkeys(name for p in pairs for name in p.reference.stages)
     shifts = [s for s in (_stage_shift(name, pairs, limits, swaps) for name in names) if s]
     grown: set[str] = set()
@@ -357,8 +357,8 @@ FAILED: dict[str, Failed] = {
 class Failures:
     """The share of turns that the candidate alone failed, less that of the reference alone.
 
-    `detectable`: the share of turns, each failed by itself, that the test would have found; None
-    where no share of these conversations would be enough.
+    `detectable`: the share of turns, each failed by itself, that the test would have found; None if
+    no share of these conversations would be enough.
     """
 
     difference: float
@@ -369,10 +369,10 @@ class Failures:
 
 
 def failures_of(pairs: Sequence[Pair], swaps: Exchanges, failed: Failed, share: float) -> Failures:
-    """Estimate what the candidate failed of `pairs`, at least one; `swaps` are their exchanges.
+    """Estimate the share that the candidate failed of `pairs`, at least one; `swaps`: exchanges.
 
-    `share` is as in `judge`. If a starved caller may have made a turn late, each bound assumes what
-    favours it least.
+    `share` is as in `judge`. If a starved caller may have made a turn late, each bound assumes the
+    case that favours it least.
     """
     surely = _moved([p.in_doubt_for for p in pairs], failed)
     perhaps = _moved([p.in_doubt_against for p in pairs], failed)
@@ -391,10 +391,10 @@ def _moved(pairs: Sequence[Pair], failed: Failed) -> Floats:
 
 
 def _bounds(moved: Floats, swaps: Exchanges, share: float) -> tuple[float, float]:
-    """Bound what was lost less what was won, as if all turns of a conversation had the same fate.
+    """Bound the share lost less the share won, as if all turns of a conversation had the same fate.
 
-    A call is lost whole, as by a recogniser that does not connect. That none was lost in ten tells
-    nothing of what comes once in ten, however many turns they have.
+    A call can be lost whole, for example if a recogniser does not connect. If none of ten calls was
+    lost, a loss of one in ten remains possible, however many turns they have.
     """
     n = least_n(swaps.groups)
     lost, won = float(np.mean(moved > 0)), float(np.mean(moved < 0))
@@ -402,7 +402,7 @@ def _bounds(moved: Floats, swaps: Exchanges, share: float) -> tuple[float, float
 
 
 def _detectable(sums: Floats, turns: int, alpha: float) -> float | None:
-    """Return the share of lost turns that would be found, of conversations that lose or win one."""
+    """Return the share of lost turns that the test would find, if conversations lose or win one."""
     k, won = len(sums), int(np.sum(sums < 0))
     enough = next((lost for lost in range(1, k + 1) if _sign_test(lost, won) <= alpha), None)
     if enough is None:
@@ -425,7 +425,7 @@ POWER = 0.95
 
 
 def conversations_needed(alpha: float = ALPHA) -> int:
-    """Return the least number of conversations whose turns must all be slower to show it.
+    """Return the least number of conversations that can show that all their turns are slower.
 
     Of k conversations there are 2^k exchanges, and Holm's first step takes a quarter of `alpha`.
     """

@@ -1,8 +1,8 @@
 """Words for a check's findings: one spelling for terminal, page, Markdown and JUnit.
 
-The record counts a loss of hit rate as positive; here every change is candidate less reference, so
-that "+41 ms" is slower, "+5 points" of cut-ins is more of them, and "−5 points" of the hit rate is
-fewer turns in time.
+The record counts a loss of hit rate as positive. Here every change is candidate less reference:
+"+41 ms" is slower, "+5 points" of cut-ins is more of them, and "−5 points" of the hit rate is fewer
+turns in time.
 """
 
 import math
@@ -37,7 +37,7 @@ _SUBJECTS = {
 
 @dataclass(frozen=True, slots=True)
 class VerdictLook:
-    """A verdict's symbol, its name in capitals and in a sentence, what it means, and its style."""
+    """A verdict's symbol, its name in capitals and in a sentence, its meaning, and its style."""
 
     symbol: str
     title: str
@@ -69,7 +69,7 @@ SAVED = VerdictLook("↓", "SAVED", "saved", "as a baseline; nothing was compare
 
 
 def look_of(record: CheckRecord) -> VerdictLook:
-    """Choose how the verdict is shown; a check that was only to save has none."""
+    """Choose how the verdict is shown; a check that only saved has a look of its own."""
     if record.verdict == "cannot_compare" and record.saved is not None and record.saved.done:
         return SAVED
     look = VERDICTS[record.verdict]
@@ -79,7 +79,7 @@ def look_of(record: CheckRecord) -> VerdictLook:
 
 
 def verdict_words(record: CheckRecord, verdict: CheckVerdict) -> str:
-    """Symbol and word of a metric or budget, which has none where the whole bears none."""
+    """Return symbol and word of a metric or budget; "no verdict" if the sides do not compare."""
     if record.verdict == "cannot_compare":
         return "≠ no verdict"
     look = VERDICTS[verdict]
@@ -87,7 +87,7 @@ def verdict_words(record: CheckRecord, verdict: CheckVerdict) -> str:
 
 
 def why_words(record: CheckRecord) -> list[str]:
-    """List what decided, one reason a line; never empty."""
+    """List the deciding reasons, one a line; never empty."""
     if record.why:
         return list(record.why)
     return ["every metric and budget holds"]
@@ -160,7 +160,7 @@ def metric_note(record: CheckRecord, metric: MetricVerdict) -> str:
 
 
 def more_pairs(n: int) -> str:
-    """`n` further pairs."""
+    """Format a number of further pairs."""
     return "1 more pair of turns" if n == 1 else f"{n} more pairs of turns"
 
 
@@ -170,7 +170,7 @@ def pairs_words(n: int) -> str:
 
 
 def moved_words(record: CheckRecord) -> str:
-    """Name the stage to blame, and by how much; else which ones grew, or that none did."""
+    """Name the stage to blame, and its growth; else the stages that grew, or that none did."""
     if not record.stages:
         return "not known: too few pairs of turns have marks from both agents and a caller in time"
     blamed = [s for s in record.stages if s.name == record.moved_stage]
@@ -245,7 +245,7 @@ def pairs_played(record: CheckRecord) -> str:
 
 
 def saved_words(record: CheckRecord) -> str:
-    """Say what came of `--save`; empty if it was not used."""
+    """Describe the outcome of `--save`; empty if it was not used."""
     if record.saved is None:
         return ""
     file = record.saved.file
@@ -255,7 +255,7 @@ def saved_words(record: CheckRecord) -> str:
 
 
 def starved_words(record: CheckRecord) -> str:
-    """Say in how many turns the caller was late, and what that means; empty if in none."""
+    """Say in how many turns the caller was late, and the consequence; empty if in none."""
     starvation = record.starvation
     if starvation is not None and starvation.pairs:
         text = (
@@ -274,7 +274,7 @@ def starved_words(record: CheckRecord) -> str:
 
 
 def own_name(record: CheckRecord) -> str:
-    """Name the checked agent: without a reference it is not a candidate."""
+    """Name the checked agent: without a reference it is not called the candidate."""
     return "agent" if record.reference is None else "candidate"
 
 
@@ -285,7 +285,7 @@ def sides(record: CheckRecord) -> list[tuple[str, SideRecord]]:
 
 
 def gap_words(record: CheckRecord) -> str:
-    """Say how long each side took: typical turn, slow ones, slowest; empty if unknown.
+    """Describe each side's times: typical turn, slow ones, slowest; empty if unknown.
 
     The slowest reply is given only for the agent that was checked.
     """
@@ -309,7 +309,7 @@ def gap_words(record: CheckRecord) -> str:
 
 
 def cut_ins_words(record: CheckRecord) -> str:
-    """Say how many turns each side cut into; empty if that is not known."""
+    """Say how many turns each side cut into; empty if not known."""
     told = [
         (f"the {name}", words.cut_in_sentence(side.cut_ins))
         for name, side in sides(record)
@@ -321,7 +321,7 @@ def cut_ins_words(record: CheckRecord) -> str:
 
 
 def accepted_words(record: CheckRecord) -> str:
-    """Say how late the caller may be, and how far it may put either side's gaps off."""
+    """Say how late the caller may be, and by how much that may change either side's gaps."""
     errors = [side.caller_error_ms for _, side in sides(record) if side.caller_error_ms is not None]
     return words.accepted_words(record.starved_ms, max(errors, default=None))
 
@@ -377,7 +377,7 @@ def differences(record: CheckRecord) -> list[tuple[str, str, str]]:
 
 
 def to_decide(record: CheckRecord) -> str:
-    """Say what would bring a verdict, if it is undecided and more turns would; else empty."""
+    """Say how to reach a verdict, if it is undecided and more turns would help; else empty."""
     if record.verdict != "undecided":
         return ""
     if (metric := _decisive(record)) is None or metric.turns_needed is None:
@@ -406,15 +406,15 @@ def _to_decide_budgets(record: CheckRecord) -> str:
 
 
 def _go_on(record: CheckRecord) -> str:
-    """Name the flag that plays on: a check that did so already ran out of time."""
+    """Name the flag that plays more; a check that used it already ran out of time."""
     more = "--until-decided" in record.command
     return "a larger --max-minutes" if more else "--until-decided"
 
 
 def _calls_to_keep(budget: BudgetRecord) -> int | None:
-    """Count the calls with this share of turns within that show the target to be kept.
+    """Count the calls needed, at this share of turns within, to show that the target is kept.
 
-    None where the share is no higher than the target, and for marks that are missing.
+    None if the share is not higher than the target, and for missing marks.
     """
     if budget.share is None or budget.share <= budget.target:
         return None
@@ -427,8 +427,8 @@ def _calls_to_keep(budget: BudgetRecord) -> int | None:
 def _decisive(record: CheckRecord) -> MetricVerdict | None:
     """Find the metric whose missing pairs would decide the whole.
 
-    If one is beyond its limit already, the whole is regressed as soon as that is shown. If none is,
-    all of them have to pass.
+    If one is beyond its limit, the whole is regressed as soon as that is shown. If none is, all of
+    them have to pass.
     """
     needing = [m for m in record.metrics if m.turns_needed is not None]
     beyond = [m for m in needing if (m.difference or 0.0) >= m.limit]
@@ -438,7 +438,7 @@ def _decisive(record: CheckRecord) -> MetricVerdict | None:
 
 
 def _rounds_for(record: CheckRecord, more: int) -> int | None:
-    """Count the rounds that would give this many more pairs; None if no round had any."""
+    """Count the rounds that would add this many pairs; None if no round had any."""
     if not record.rounds or not record.pairs:
         return None
     return record.rounds + math.ceil(more / (record.pairs / record.rounds))
@@ -459,7 +459,7 @@ def _to_decide_beside(use: BaselineUse, record: CheckRecord, needed: int) -> str
 
 
 def short_words(record: CheckRecord) -> str:
-    """Say what got worse, by how much and in which stage; else what did not get worse.
+    """Name the metric that got worse, by how much and in which stage; else those that did not.
 
     Return an empty text if nothing was compared, or the figures allow no verdict.
     """

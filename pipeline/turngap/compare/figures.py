@@ -129,7 +129,7 @@ TURN_MS = Doubt(
 def first_answer_ms(turn: Turn) -> float | None:
     """Return the time to the first audio of the answer; infinite and None as in `due_ms`.
 
-    It is the gap, plus what an opener took that was spoken before the answer (`opener_ms`).
+    It is the gap, plus the time of an opener that was spoken before the answer (`opener_ms`).
     """
     due = due_ms(turn)
     return None if due is None else due + turn.counts.get("opener_ms", 0.0)
@@ -223,7 +223,7 @@ class Side:
 
 
 def pairs_of(sides: Sequence[Side]) -> tuple[PairRecord, ...]:
-    """Compare each two backends, turn by turn."""
+    """Compare every two backends, turn by turn."""
     return tuple(_pair(one, other) for one, other in combinations(sides, 2))
 
 
@@ -273,10 +273,10 @@ def _median_apart(pairs: Pairs[float]) -> Percentile:
 
 
 def crossings(sides: Sequence[Side]) -> list[CrossingRecord]:
-    """Find at which length of task one of each two backends overtakes the other.
+    """Find, for every two backends, the length of task at which one overtakes the other.
 
     This is done for time and for price. The leader is the one that costs less for a single turn,
-    wrong answers not counted; it may stay ahead. All figures are of the turns that both have. If
+    wrong answers not counted; it may stay ahead. All figures are over the turns that both have. If
     the caller was too late to compare two, neither is said to overtake the other.
     """
     return [
@@ -289,7 +289,7 @@ def crossings(sides: Sequence[Side]) -> list[CrossingRecord]:
 
 
 def _refused(one: Side, other: Side) -> str | None:
-    """Return why the caller's lateness makes the two incomparable; None if it does not."""
+    """Return why the two cannot be compared because the caller was late; None if they can."""
     turns, others = counted_turns(one.turns), counted_turns(other.turns)
     return starvation_between(turns, others).why_not(other.name, one.name)
 

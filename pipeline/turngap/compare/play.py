@@ -41,9 +41,9 @@ class ComparePlan(PlayPlan):
     """A plan of what to compare, over which recordings.
 
     Attributes:
-        choice: the agent that all of them answer for.
+        choice: the agent; its LLM is replaced by each backend.
         prices: US dollars per million tokens in and out, by a contender's name; else the backend's.
-        most: backends at most.
+        most: the maximum number of backends.
     """
 
     choice: AgentChoice
@@ -54,7 +54,7 @@ class ComparePlan(PlayPlan):
 
     @classmethod
     def asked(cls, asked: Asked, prices: dict[str, UsdPerMillion]) -> Self:
-        """Plan what the options of `compare` ask for.
+        """Plan according to the options of `compare`.
 
         Raises:
             InputError: there is no such scenario, or a text names no backend.
@@ -79,9 +79,9 @@ class ComparePlan(PlayPlan):
         """Resolve one agent for each backend, and check all before anything is started.
 
         Raises:
-            InputError: too few or too many, two of one name, an unknown backend or setting, a price
-                for no one, or another's server.
-            AgentError: a backend needs what this machine lacks.
+            InputError: too few or too many backends, two with one name, an unknown backend or
+                setting, a price for an unknown name, or another's server.
+            AgentError: this machine lacks something that a backend needs.
         """
         names = [c.name for c in self.contenders]
         if not 2 <= len(names) <= self.most:
@@ -131,7 +131,7 @@ def parse_price(text: str) -> tuple[str, UsdPerMillion]:
     """Parse a price from `NAME=IN,OUT` or `NAME=IN,OUT,CACHED`, US dollars per million tokens.
 
     Raises:
-        InputError: it is not of that form.
+        InputError: it does not have this form.
     """
     name, _, figures = text.rpartition("=")
     values = [value_of(v) for v in figures.split(",")]
@@ -150,7 +150,7 @@ def parse_price(text: str) -> tuple[str, UsdPerMillion]:
 async def compare(
     plan: ComparePlan, progress: Progress = SILENT
 ) -> tuple[ComparisonRecord, Path, TurngapError | None]:
-    """Play every scenario against each backend in turn; what was played is stored in any case."""
+    """Play every scenario against each backend in turn; store the turns in any case."""
     targets = plan.targets()
     started = utc_now()
     folder = new_folder(plan.out, "compare")

@@ -94,7 +94,7 @@ FEW = 3
 
 
 def comparison_report(record: ComparisonRecord) -> Report:
-    """Report the comparison: the answer first, and last what would make it more certain."""
+    """Report the comparison: the answer first, and ways to make it more certain last."""
     record = _with_simulated_names(record)
     names = ", ".join(backend.name for backend in record.backends)
     about = [names + f" on {report_words.scenarios_words(record.scenarios)}"]
@@ -126,7 +126,7 @@ def comparison_report(record: ComparisonRecord) -> Report:
 
 
 def _with_simulated_names(record: ComparisonRecord) -> ComparisonRecord:
-    """Call each simulated backend simulated, wherever a figure or a drawing has its name."""
+    """Mark each simulated backend as simulated wherever a figure or a drawing has its name."""
     names = {b.name: f"{b.name} (simulated)" if b.simulated else b.name for b in record.backends}
     return record.model_copy(
         update={

@@ -28,8 +28,8 @@ class TurnFigures:
 
     Attributes:
         right: share of turns that were right, 0 to 1.
-        ms: what a turn takes, whatever else it is made of than the gap.
-        usd: what a turn costs; None where it is not known.
+        ms: the time that a whole turn takes, not only its gap.
+        usd: the price of a turn; None if not known.
     """
 
     right: float
@@ -45,7 +45,7 @@ def success(right: float, turns: int) -> float:
 def expected_turns(right: float, turns: int) -> float:
     """Return the expected number of turns until a task of `turns` is done; infinite if never.
 
-    What went wrong is noticed when the task is over, which then begins anew.
+    A mistake is noticed when the task is over, which then begins anew.
     """
     try:
         return turns / success(right, turns)
@@ -67,9 +67,9 @@ def expected_usd(figures: TurnFigures, turns: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class LogRatio:
-    """The natural logarithm of how many times as much one backend has as another.
+    """The natural logarithm of one backend's value divided by another's.
 
-    Infinite where the other has none. `low` and `high` bound it with 95 % confidence.
+    Infinite if the other's is 0. `low` and `high` bound it with 95 % confidence.
     """
 
     value: float
@@ -82,10 +82,10 @@ class Crossing:
     """The point at which one backend overtakes another.
 
     Attributes:
-        turns: the shortest task at which it costs less, by what was measured; None: at none of
-            those looked at.
-        earliest: the shortest at which their intervals allow that it does; None likewise.
-        latest: the shortest from which on their intervals leave no doubt of it; None likewise.
+        turns: the shortest task at which it costs less by the measured figures; None if it does so
+            at none of the lengths looked at.
+        earliest: the shortest task at which the intervals allow that it costs less; None likewise.
+        latest: the shortest task from which the intervals leave no doubt of it; None likewise.
         longest: the longest task looked at.
     """
 
@@ -152,7 +152,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Pairs(Generic[Value]):
-    """A value of each of two backends in each take that has both."""
+    """The values of two backends in each take that both have."""
 
     takes: tuple[Take, ...]
     one: tuple[Value, ...]
@@ -265,8 +265,8 @@ def told_apart(figure: Percentile) -> bool:
 def difference(pairs: Pairs[bool]) -> Percentile | None:
     """Subtract the other's share from the one's, with a 95 % interval; None without a pair.
 
-    It rests on the turns that only one of them got (`core.stats.net_share`), and has a width above
-    0 even for a few turns.
+    It uses the turns that only one of them got right (`core.stats.net_share`), and its interval has
+    a width above 0 even for a few turns.
     """
     if not pairs:
         return None
@@ -282,7 +282,7 @@ def right_ratio(pairs: Pairs[bool]) -> LogRatio | None:
     """Compute the ratio of the one's share of right answers to the other's; None without a pair.
 
     The interval is as in `difference`, of the logarithms. If one of them was never right, the
-    interval takes both at the ends of their own.
+    interval combines the far ends of both shares' intervals.
     """
     if not pairs:
         return None
@@ -297,7 +297,7 @@ def right_ratio(pairs: Pairs[bool]) -> LogRatio | None:
 
 
 def mean_ratio(pairs: Pairs[float]) -> LogRatio | None:
-    """Divide the one's mean by the other's, of values that are never negative.
+    """Divide the one's mean by the other's, for values that are never negative.
 
     Return None without a pair. The interval is Student's, of the linearised ratio over the recorded
     turns.
@@ -322,14 +322,14 @@ def mean_ratio(pairs: Pairs[float]) -> LogRatio | None:
 
 
 def inverse(ratio: LogRatio) -> LogRatio:
-    """Return the ratio of the other to the one."""
+    """Return the ratio with its two sides exchanged."""
     return LogRatio(-ratio.value, -ratio.high, -ratio.low)
 
 
 def _agreement(pairs: Pairs[bool]) -> float:
-    """Phi, the correlation of being right, with Newcombe's correction for continuity.
+    """Compute phi, the correlation of being right, with Newcombe's correction for continuity.
 
-    Use the effective number of turns: repeating them shows no more agreement than there is.
+    It uses the effective number of turns, because repeated turns show no further agreement.
     """
     weight = Clusters.of(pairs.takes).effective_n_of(np.array(pairs.one)) / len(pairs)
     both, mine, its, none = (

@@ -186,12 +186,12 @@ def failed(backend: BackendRecord) -> str:
 
 
 def inconclusive(found: PairRecord) -> str:
-    """Say for which two a late caller allows no answer, and why."""
+    """Name the pairs that a late caller leaves without an answer, and why."""
     return printable(f"{found.one} and {found.other}: {found.inconclusive}")
 
 
 def pair(found: PairRecord) -> str:
-    """Say how two backends differ over the same turns, as far as caller lateness allows."""
+    """Describe how two backends differ over the same turns, as far as caller lateness allows."""
     doubt = f"{INCONCLUSIVE}, {inconclusive(found)}" if found.inconclusive else ""
     if found.gap_ms.why_none == INCONCLUSIVE:
         return doubt
@@ -209,7 +209,7 @@ def pair(found: PairRecord) -> str:
 
 
 def _late(found: PairRecord) -> str:
-    """Say what the caller's own lateness may add to either side's gap."""
+    """Say how much the caller's own lateness may add to either side's gap."""
     if found.caller is None:
         return ""
     mine, its = found.caller.candidate_ms, found.caller.reference_ms
@@ -259,7 +259,7 @@ def bears_out(right: Proportion, n: int) -> bool:
 
 
 def dollars(usd: float) -> str:
-    """Format the price of a task; above a limit without digits."""
+    """Format the price of a task; beyond a limit, say only that it is over the limit."""
     return f"${digits(usd, 2)}" if usd <= MOST_USD else f"over ${MOST_USD:,}"
 
 
@@ -277,7 +277,7 @@ def stated(record: ComparisonRecord) -> list[CrossingRecord]:
     """Select the crossings that the turns support.
 
     Their intervals are bounded, and the two backends differ beyond chance in the gap or in right
-    answers. Tasks that neither completes, and pairs that are alike, are stated too.
+    answers. Tasks that neither completes, and pairs that are alike, are included too.
     """
     differ = {
         frozenset((pair.one, pair.other))
@@ -338,7 +338,7 @@ CHAIN_NOTE = (
 
 
 def answer(record: ComparisonRecord) -> str:
-    """Say which backend to take for a question of one turn, or why none can be named."""
+    """Name the backend to take for a question of one turn, or say why none can be named."""
     known = [b for b in record.backends if b.gap_ms["p50"].value is not None and b.correct.n]
     if len(known) < 2:
         return (
@@ -377,7 +377,7 @@ def _cuts_in_more(record: ComparisonRecord, one: BackendRecord, other: BackendRe
 
 
 def _one_for_each(record: ComparisonRecord, quick: BackendRecord, right: BackendRecord) -> str:
-    """Write the sentence for the case that one backend is quickest and another most often right."""
+    """Write the sentence for two winners: one backend is quickest, another most often right."""
     pair = next(p for p in record.pairs if {p.one, p.other} == {quick.name, right.name})
     quicker, more_right = told_apart(pair.gap_ms), told_apart(pair.right)
     names = printable(quick.name), printable(right.name)
@@ -407,7 +407,7 @@ def _one_for_each(record: ComparisonRecord, quick: BackendRecord, right: Backend
 def _one_for_both(
     record: ComparisonRecord, best: BackendRecord, others: list[BackendRecord]
 ) -> str:
-    """Write the sentence for the case that the quickest backend is also right as often as any."""
+    """Write the sentence for one winner: the quickest backend is also right as often as any."""
     pairs = [p for p in record.pairs if best.name in (p.one, p.other)]
     told = [p for p in pairs if told_apart(p.gap_ms) or told_apart(p.right)]
     name = printable(best.name)

@@ -32,12 +32,12 @@ class MetricVerdict:
 
     Attributes:
         difference: for p50 the shift of the typical turn (Huber's location of the paired
-            differences), for p95 the difference of the two; None where n is too small.
-        low, high: its 95 % interval; an end is None where n is too small to bound it.
-        p_value: one-sided, of no regression; before correction for several metrics.
-        detectable: the regression that this comparison would have caught with 95 % power: every
-            turn slower by so much, or that share of turns lost.
-        turns_needed: about how many more pairs would decide, where more would help.
+            differences), for p95 the difference of the two; None if n is too small.
+        low, high: its 95 % interval; an end is None if n is too small to bound it.
+        p_value: one-sided p-value of no regression, before correction for several metrics.
+        detectable: the regression that this comparison would have detected with 95 % power: every
+            turn slower by this much, or this share of turns lost.
+        turns_needed: about how many more pairs would decide, if more would help.
         why: why there is no figure, or why it is undecided.
     """
 
@@ -65,8 +65,8 @@ class StageShift:
     """The change of a stage.
 
     Attributes:
-        shift_ms: of the typical turn.
-        slowed: in how many turns more it took long (half the p95 limit) over its pair than under.
+        shift_ms: the shift of the typical turn.
+        slowed: turns in which it grew by over half the p95 limit, less those in which it shrank so.
         moved: whether it grew, in the bulk or in the tail, beyond chance.
     """
 
@@ -81,7 +81,7 @@ class StageShift:
 class BudgetRecord(Stored):
     """A budget of the candidate alone: the share of turns within it, with its 95 % interval.
 
-    `share` and `low` are as read; `high` is of the turns at their quickest, where a starved caller
+    `share` and `low` use the turns as read. `high` uses them at their quickest if a starved caller
     may have made them read long.
     """
 
@@ -96,7 +96,7 @@ class BudgetRecord(Stored):
 
 
 class NoiseRecord(Stored):
-    """The reference against itself in the same run: what this machine does to identical code."""
+    """The reference against itself in the same run: how much identical code varies here."""
 
     n: int
     shift_p50_ms: float | None
@@ -105,9 +105,9 @@ class NoiseRecord(Stored):
 
 
 class GapRecord(Stored):
-    """The turn gaps of one side, ms; `slowest_ms` is of the slowest reply, `slowest` which it was.
+    """The turn gaps of one side, ms; `slowest` names the turn whose reply took `slowest_ms`.
 
-    The percentiles count a turn without a reply that was due as slower than any other.
+    A due turn without a reply counts as slower than any other in the percentiles.
     """
 
     p50: Percentile
@@ -119,10 +119,10 @@ class GapRecord(Stored):
 class SideRecord(Stored):
     """One side of the comparison: its agent, and its run's folder next to `check.json`.
 
-    `valid`: whether the figures of its run hold by themselves. `cut_ins`: of its turns, those that
-    the agent cut into. `starved`: in how many of them the caller was starved. `caller_error_ms`: by
-    how much the gaps of all others may at most read long for a late caller. `gap`: None of a stored
-    baseline, and in older checks.
+    `valid`: whether the figures of its run hold by themselves. `cut_ins`: its turns that the agent
+    cut into. `starved`: the number of turns with a starved caller. `caller_error_ms`: by how much
+    the gaps of all other turns may at most read long because the caller was late. `gap`: None for a
+    stored baseline, and in older checks.
     """
 
     agent: Settings
@@ -139,10 +139,10 @@ class BaselineUse(Stored):
     """The use that was made of a stored baseline.
 
     Attributes:
-        unmatched: turns of the candidate that it has no twin for (other rounds or phases).
+        unmatched: turns of the candidate without a twin in it (other rounds or phases).
         more_pairs: the pairs that playing more rounds could still make with it.
         rejudged: its turns that were saved under another budget than the candidate's, and were
-            judged by that.
+            judged by the candidate's.
     """
 
     unmatched: int
@@ -151,7 +151,7 @@ class BaselineUse(Stored):
 
 
 class SaveRecord(Stored):
-    """The outcome of `--save`: the file as it was named, and why it was not written."""
+    """The outcome of `--save`: the file as it was named, and the reason if it was not written."""
 
     file: str
     done: bool
@@ -161,9 +161,9 @@ class SaveRecord(Stored):
 class CheckRecord(Document):
     """`check.json`.
 
-    `why` says in words what decided: which metric, or why the two cannot be compared. `starved_ms`
-    is how late the caller might be before a turn counted as starved. `command` asks for the same
-    check again; it is empty in older checks. `stand_ins` and `label` are as in a run.
+    `why` names the deciding metric, or the reason why the two cannot be compared. `starved_ms` is
+    how late the caller might be before a turn counted as starved. `command` repeats the check; it
+    is empty in older checks. `stand_ins` and `label` are as in a run.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -197,7 +197,7 @@ class BaselineTurn(Stored):
     """One turn of a baseline, identified by scenario, turn, phase and repeat.
 
     `budget_ms` is the budget behind `outcome`. `caller_error_ms`: by how much the gap may read long
-    because the caller was starved; 0 where it was not.
+    because the caller was starved; 0 if it was not.
     """
 
     scenario: str

@@ -31,16 +31,15 @@ class BackendRecord(Stored):
     """One backend over all turns.
 
     `cut_ins` are the turns that the agent cut into, of all turns; None in a comparison that did not
-    store them.
-    `llm` is the backend's name, `name` what it was called in this comparison, `simulated` whether a
-    script answered in place of a model; `held_out` as in a run; `run` its run's folder next to this
-    file. `gap_n` turns are behind the gap. Of the `llm_n` turns whose agent said how fast its LLM
-    was: `ttft_ms`, to the first token, `tokens_per_s` after it, and `window_tokens` within the
-    LLM's window, each the median. `turn_ms`: mean time from the person's
-    first word to the agent's last. In `failed` turns the agent could not make its reply, or not the
-    whole of it; `first_failure` is what the first of them said. In `fell_back` turns another part
-    of a combined backend answered than should have, since that one failed. `correct` is by the
-    scenarios' rules, and so is the price of a right answer; `judged` by the comparison's judge.
+    store them. `llm` is the backend's name, `name` its name in this comparison. `simulated` says
+    whether a script answered instead of a model. `held_out` is as in a run. `run` is its run's
+    folder next to this file. `gap_n` turns are behind the gap. `ttft_ms` (to the first token),
+    `tokens_per_s` (after it) and `window_tokens` (within the LLM's window) are medians over the
+    `llm_n` turns whose agent reported its LLM's speed. `turn_ms` is the mean time from the person's
+    first word to the agent's last. In `failed` turns the agent could not make all or part of its
+    reply; `first_failure` is the first of its errors. In `fell_back` turns one part of a combined
+    backend answered because another had failed. `correct` and the price of a right answer follow
+    the scenarios' rules; `judged` follows the comparison's judge.
     """
 
     name: str
@@ -74,9 +73,9 @@ class BackendRecord(Stored):
 class ChainRecord(Stored):
     """A task of several turns that all have to be right; a failure shows at its end.
 
-    `success`: the probability of getting through at once, `success_low` to `success_high` by the
-    interval of the right answers; `ms` and `usd`: what it takes on average until a whole task went
-    well, begun anew each time; None where that is endless or not known.
+    `success` is the probability that a task succeeds at once, `success_low` to `success_high` by
+    the interval of the right answers. `ms` and `usd` are the average time and price until a whole
+    task succeeds, begun anew after each failure; None if that is endless or not known.
     """
 
     name: str
@@ -90,16 +89,16 @@ class ChainRecord(Stored):
 class PairRecord(Stored):
     """Two backends over the same takes of the same turns, `one` less `other`.
 
-    `right`: the difference of the shares of right answers in the `right_n` takes that were judged
-    with both, in `only_one` of which the one alone was right and in `only_other` the other;
-    `gap_ms`: the median of the differences in the gap, over `gap_n` takes in which a reply was due;
-    `cut_ins`: the difference of the shares of turns that were cut into, over all takes.
-    `right_recorded`, `gap_recorded`: how many recorded turns these are takes of.
+    `right` is the difference of the shares of right answers in the `right_n` takes that were judged
+    with both; `only_one` and `only_other` count the takes in which only that one was right.
+    `gap_ms` is the median difference of the gap, over `gap_n` takes in which a reply was due.
+    `cut_ins` is the difference of the shares of turns that were cut into, over all takes.
+    `right_recorded` and `gap_recorded` are the numbers of recorded turns that these are takes of.
 
     Each interval holds whatever the caller's own lateness did to these turns. `caller` is how late
-    it was with `one` (the candidate) and with `other` (the reference); None in a comparison
-    that did not store it. `inconclusive`: why the two are not compared, or which difference that
-    lateness alone may have made; None where it made none.
+    it was with `one` (the candidate) and with `other` (the reference); None in a comparison that
+    did not store it. `inconclusive` says why the two are not compared, or which difference may be
+    the caller's lateness alone; None if there is no such doubt.
     """
 
     one: str
@@ -137,8 +136,8 @@ class CrossingRecord(Stored):
 class ComparisonRecord(Document):
     """The whole of `compare.json`.
 
-    `judged_with`: the model that judged the turns of all backends; None where none was asked.
-    `stand_ins` as in a run, of any of the backends; `label` as in a run.
+    `judged_with`: the model that judged the turns of all backends; None if none was asked.
+    `stand_ins` has those of any backend, as in a run; `label` is as in a run.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -186,13 +185,13 @@ class ComparisonRecord(Document):
 
 
 class PointRecord(Stored):
-    """The agent with one value of what is varied, or as it is, over all turns.
+    """The agent with one value of the varied setting, or as it is, over all turns.
 
-    `run` is its run's folder next to this file. `gap_ms` and `gap_p95_ms` are over `gap_n` turns:
-    those in which the agent cut in have no gap. `endpoint_ms`: the median of the agent's own
-    decision after the person's end. `heard`: turns with a cut-in at the caller's ear; `decided`:
-    those with a false endpoint, None with the reason in `why_not_decided`. `pauses`: what the
-    labelled pauses drew, by their length.
+    `run` is its run's folder next to this file. `gap_ms` and `gap_p95_ms` are over `gap_n` turns,
+    without those in which the agent cut in. `endpoint_ms`: the median time from the person's end to
+    the agent's own decision. `heard`: turns with a cut-in at the caller's ear; `decided`: turns
+    with a false endpoint, None with the reason in `why_not_decided`. `pauses`: the early turns that
+    labelled pauses caused, by their length.
     """
 
     value: str | None
@@ -212,10 +211,10 @@ class PointRecord(Stored):
 
 
 class Reading(Stored):
-    """The place of a curve at one share of cut-ins, or at one gap; `value` is None with the reason.
+    """The value of a curve at one share of cut-ins, or at one gap; `value` is None with the reason.
 
-    `low` and `high` bound it with 95 % confidence, as the intervals of the points do. An end is
-    None where they do not reach there, or there are too few recorded turns.
+    `low` and `high` bound it with 95 % confidence, like the intervals of the points. An end is None
+    if the intervals do not reach there, or there are too few recorded turns.
     """
 
     value: float | None
@@ -236,7 +235,7 @@ class CurvePoint(Stored):
 class CurveRecord(Stored):
     """A curve. `gap_at_share_ms`: at 5 % cut-ins; `cut_ins_at_gap`: at a gap of 300 ms.
 
-    `turns` of it are behind the curve; no point with the reason in `why_none`.
+    `turns` counts the turns behind the curve; without points, `why_none` has the reason.
     """
 
     turns: int
@@ -249,12 +248,12 @@ class CurveRecord(Stored):
 class TurnsRecord(Document):
     """The whole of `turns.json`.
 
-    `setting` is what was varied, None where the agent was played as it is. `measured` goes through
-    the points; `waiting` is what the most patient of them had been like, had it waited longer;
-    `silence` an agent that knows nothing but how long it has been quiet. `share` and `gap_ms` are
-    where the curves are read. `labelled`: recorded turns whose pauses are labelled, of `recorded`.
-    `virtual`: played in virtual time, so that gaps are lower bounds. `stand_ins` and `label`
-    as in a run.
+    `setting` is the varied setting; None if the agent was played as it is. `measured` is the curve
+    through the points. `waiting` is the curve of the most patient agent if it had waited longer,
+    and `silence` that of an agent that knows only how long it has been quiet. `share` and `gap_ms`
+    are where the curves are read. `labelled`: recorded turns with labelled pauses, of `recorded`.
+    `virtual`: played in virtual time, so gaps are lower bounds. `stand_ins` and `label` are as in a
+    run.
     """
 
     metrics_version: int = METRICS_VERSION

@@ -54,7 +54,7 @@ def read_document(
 ) -> Record:
     """Read a stored document; `hint` says how to get one that can be read.
 
-    With `links`, it may be a link: not so in a folder that another user may have made.
+    `links` allows the file to be a link: not for folders that another user may have made.
 
     Raises:
         InputError: it cannot be read, is damaged (with the field), or has another schema version.
@@ -99,7 +99,7 @@ def read_lines(file: Path, most: int = MAX_RUN_BYTES) -> Iterator[bytes]:
     """Yield the lines of `turns.jsonl` with their ends; the last one may have none (`cut_off`).
 
     Raises:
-        InputError: it cannot be read, or is larger than `most`, or a line than `MAX_TURN_BYTES`.
+        InputError: it cannot be read, is larger than `most`, or a line exceeds `MAX_TURN_BYTES`.
     """
     size = 0
     try:
@@ -122,7 +122,7 @@ def read_turns(
     *,
     most: int = MAX_RUN_BYTES,
 ) -> Iterator[Record]:
-    """Yield each turn of a file that may be missing; a last line that was cut off is left out.
+    """Yield each turn of a file that may be missing; leave out a last line that is incomplete.
 
     Raises:
         InputError: as `read_lines` and `parse_document`.
@@ -174,7 +174,7 @@ def writing(
     kind: str = "document.unwritable",
     hint: str = "what was stored before is kept",
 ) -> Iterator[None]:
-    """Raise what the file system refuses (a full disk, no permission) as an `InputError`."""
+    """Raise errors of the file system (a full disk, no permission) as an `InputError`."""
     try:
         yield
     except (OSError, ValueError) as e:  # a NUL in its name
@@ -186,9 +186,9 @@ def writing(
 def encode(record: Document, *, indent: int | None = None) -> bytes:
     """Encode a document as JSON in UTF-8, with a newline at its end.
 
-    What an agent sent may hold half of a surrogate pair, for which UTF-8 has no bytes (and which
-    pydantic refuses): it becomes a question mark, and the turn is kept. No text keeps a secret;
-    turngap's own names and words stay, or the document could not be read.
+    An agent's text may hold half of a surrogate pair, for which UTF-8 has no bytes (and which
+    pydantic refuses). It becomes a question mark, and the turn is kept. No text keeps a secret.
+    turngap's own names and words stay, because the document could not be read otherwise.
     """
     document = texts_without_secrets(record.model_dump(mode="json"), type(record).own_words())
     text = json.dumps(document, ensure_ascii=False, indent=indent)
@@ -198,7 +198,7 @@ def encode(record: Document, *, indent: int | None = None) -> bytes:
 def find_folder(name_or_path: str, file_name: str, root: Path | None = None) -> Path | None:
     """Find the folder that holds `file_name`.
 
-    It is given by its own path, by the path of that file, or by its name in `root` (`./runs`).
+    It is given as its own path, as the path of that file, or as its name in `root` (`./runs`).
     """
     for candidate in (Path(name_or_path), (root or DEFAULT_ROOT) / name_or_path):
         if candidate.name == file_name and is_file(candidate):
@@ -236,7 +236,7 @@ exists, is_file, is_dir = os.path.exists, os.path.isfile, os.path.isdir
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write all of `data`; os.write may take less than it is given (a full disk, a signal)."""
+    """Write all of `data`; os.write may write only a part (a full disk, a signal)."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
@@ -245,7 +245,7 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 def this_machine() -> MachineRecord:
     """Describe this machine, without its host name.
 
-    The fingerprint is made of what does not change from day to day.
+    The fingerprint consists of facts that do not change from day to day.
     """
     cpu = _cpu_model()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -264,7 +264,7 @@ def this_machine() -> MachineRecord:
 
 
 def _cpu_model() -> str:
-    """Find the CPU's name, or the architecture where cpuinfo has no name (most ARM machines)."""
+    """Find the CPU's name, or the architecture if cpuinfo has no name (most ARM machines)."""
     try:
         cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -276,7 +276,7 @@ def _cpu_model() -> str:
 def git_commit(folder: Path | None = None) -> str | None:
     """Find the commit of the checkout around `folder` (default: the working directory).
 
-    It ends in `-dirty` where tracked files differ; None outside a checkout or without git.
+    It ends in `-dirty` if tracked files differ; None outside a checkout or without git.
     """
     # No tag may replace the hash: tags move.
     command = ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]

@@ -1,6 +1,6 @@
-"""Reads files that people give: regular ones alone, of a bounded size, depth and count of values.
+"""Read files that people give: only regular files, of a bounded size, depth and number of values.
 
-Whatever a file or a flag holds, it becomes a value or an `InputError`, in bounded time and memory.
+Any content of a file or a flag becomes a value or an `InputError`, in bounded time and memory.
 `turngap.store.yaml` reads YAML and `turngap.store.sound` audio, on the same terms.
 """
 
@@ -23,9 +23,9 @@ def open_regular(file: Path, flags: int = os.O_RDONLY, *, below: Path | None = N
     """Open a file; returns its descriptor. No link is followed `below` a folder of stored files.
 
     Raises:
-        InputError: there is a link below that folder, or the file is not.
-        OSError: there is none that may be opened, or it is a folder, a pipe, a socket or a device,
-            from which one could wait for ever, or read for ever.
+        InputError: there is a link below that folder, or the file is not in the folder.
+        OSError: it does not exist, may not be opened, or is a folder, a pipe, a socket or a device,
+            which could block for ever or never end.
     """
     flags |= os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -58,7 +58,7 @@ def _open_below(folder: Path, file: Path, flags: int) -> int:
 
 
 def refuse_links(file: Path, below: Path) -> None:
-    """Refuse a file of a stored folder that is a link, or lies in one.
+    """Refuse a file of a stored folder that is a link, or is behind one.
 
     Raises:
         InputError: this is one.
@@ -86,7 +86,7 @@ def read_bytes(
     """Read a file of at most `most` bytes; an error is of the kind `{what}.unreadable`.
 
     Raises:
-        InputError: it cannot be read, is no regular file, or is larger; or as `open_regular`.
+        InputError: it cannot be read, is not a regular file, or is larger; or as `open_regular`.
     """
     try:
         with os.fdopen(open_regular(file, below=below), "rb") as opened:
@@ -109,10 +109,10 @@ def read_text(file: Path, what: str, *, most: int = MAX_TEXT_BYTES, hint: str = 
 
 
 def decoded(raw: bytes) -> str:
-    """Decode UTF-8, without its mark.
+    """Decode UTF-8, without its byte-order mark.
 
     Raises:
-        ValueError: it is something else, with what to do.
+        ValueError: it is something else; the message says what to do.
     """
     # As Windows calls UTF-16 "Unicode"; without its mark, every second byte of English is 0.
     halves = (raw[:8:2], raw[1:8:2]) if len(raw) >= 8 else ()
@@ -128,7 +128,7 @@ def decoded(raw: bytes) -> str:
 
 
 def unreadable(file: Path, what: str, why: str, hint: str = "") -> InputError:
-    """Say that a file cannot be read, and why."""
+    """Build the error for a file that cannot be read, with the reason."""
     message = f"{harmless(str(file))}: cannot be read: {why}"
     return InputError(f"{what}.unreadable", message, hint=hint)
 

@@ -1,4 +1,4 @@
-"""The folders of runs: where one is made, which one is meant, and what its `run.json` says."""
+"""The folders of runs: making one, finding the one that is meant, and reading its `run.json`."""
 
 import re
 import shlex
@@ -49,7 +49,7 @@ RunStatus = Literal["finished", "unfinished", "failed"]
 def utc_now(*since: str) -> str:
     """Return the present as `RunRecord` stores it, ISO 8601 to the millisecond; not for timing.
 
-    It is never before the instants `since`, though the clock may have been set back.
+    It is never before the instants `since`, even if the clock was set back.
     """
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     with suppress(ValueError):
@@ -61,7 +61,7 @@ def started_at(record: RunRecord) -> datetime:
     """Return when the run started.
 
     Raises:
-        InputError: it does not say.
+        InputError: its record does not say.
     """
     try:
         return instant(record.started_utc)
@@ -90,7 +90,7 @@ def beside(document: Path, name: str) -> Path:
     """Return the folder of a run that a stored document names next to itself.
 
     Raises:
-        InputError: it leads elsewhere, as a path or as a link: the document may come from anywhere.
+        InputError: the path or a link leads elsewhere; the document may come from anywhere.
     """
     if Path(name).name != name or name in ("", ".", ".."):
         what = f"{document}: {printable(name, 100)!r} is not a folder next to it"
@@ -100,7 +100,7 @@ def beside(document: Path, name: str) -> Path:
 
 
 def unfinished(record: RunRecord, how_far: str) -> RunRecord:
-    """Mark a record as invalid until its run is finished; a finished one is returned as it is."""
+    """Mark a record as invalid until its run is finished; return a finished one as it is."""
     if record.finished_utc is not None:
         return record
     why = (f"unfinished: {how_far}",)
@@ -137,7 +137,7 @@ def new_folder(out: Path | None, name: str, started: datetime | None = None) -> 
 
 
 def _keep_out_of_git(root: Path) -> None:
-    """Have git leave out what is stored in a new folder: recordings are large, and of people.
+    """Make git ignore the files in a new folder: recordings are large, and of people.
 
     Outside a work tree nothing is written.
     """
@@ -146,7 +146,7 @@ def _keep_out_of_git(root: Path) -> None:
 
 
 def _new_folder(root: Path, stem: str) -> Path:
-    """Make `root/stem`; where it exists already, `root/stem-2` and so on."""
+    """Make `root/stem`; if it exists already, `root/stem-2` and so on."""
     number = 1
     while True:
         path = root / (stem if number == 1 else f"{stem}-{number}")
@@ -159,7 +159,7 @@ def _new_folder(root: Path, stem: str) -> Path:
 
 
 def slug(name: str) -> str:
-    """`name` as a plain file name: no separators, no dots in front, not too long."""
+    """Convert `name` to a plain file name: no separators, no dots in front, not too long."""
     return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-.")[:60] or "run"
 
 
@@ -169,7 +169,7 @@ def latest_run(root: Path | None = None) -> Path:
     A run that failed, was interrupted, is being played or cannot be read is never the latest.
 
     Raises:
-        InputError: there is none; it says what became of the last one.
+        InputError: there is none; the message says how the last one ended.
     """
     root = root or DEFAULT_ROOT
     stored = _stored(root)
@@ -280,7 +280,7 @@ def run_folders(root: Path) -> list[Path]:
 
 
 def turns_in(folder: Path) -> int:
-    """Count the lines of turns in a run; the last may be cut off, or lack its end.
+    """Count the lines of turns in a run; the last may be incomplete.
 
     Raises:
         InputError: the file of its turns cannot be read.
@@ -291,7 +291,7 @@ def turns_in(folder: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A run's folder, with what its `run.json` says, or why that cannot be read."""
+    """A run's folder, with its `run.json`, or the reason why that cannot be read."""
 
     folder: Path
     record: RunRecord | InputError
@@ -367,11 +367,11 @@ class TurnOutcome(BaseModel):
 
 
 def read_outcomes(folder: Path) -> Iterator[TurnOutcome]:
-    """Yield what became of each turn of a run; a last line that was cut off is left out.
+    """Yield the outcome of each turn of a run; leave out a last line that is incomplete.
 
     Raises:
         InputError: `turns.jsonl` cannot be read, is damaged (with the line), or is of another
-            version. Damage in what is not read here goes unnoticed.
+            version. Damage in parts that are not read here goes unnoticed.
     """
     file = folder / TURNS_FILE
     if not exists(file):

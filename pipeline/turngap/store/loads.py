@@ -34,13 +34,13 @@ Missed = Literal["refused", "late_start", "dropped", "not_reached", "worker_lost
 class LoadTurn(Document):
     """One line of a load test's `turns.jsonl`: a turn that was planned, played or not.
 
-    `step` and `call` count from 1, `due_s` is when the person was expected to end it, from the
-    beginning of the step. `counted`: it lies in the measured window. `waited_ms`: how much later
-    than intended the person could begin to speak, because the line was not open, or the greeting
-    came later than in a call alone; it is part of the latency of a call's first turn. `hole_ms` is
-    the longest time that the reply's audio was interrupted for; None: there was none of it.
-    `played` is None where there is no turn, for the reason `missed`, in words in `why`. `node`: the
-    machine and process of the caller.
+    `step` and `call` count from 1. `due_s` is when the person was expected to end the turn, from
+    the beginning of the step. `counted`: the turn is in the measured window. `waited_ms`: how much
+    later than intended the person could begin to speak, because the line was not open, or the
+    greeting came later than in a call alone; the latency of a call's first turn includes it.
+    `hole_ms` is the longest interruption of the reply's audio; None without audio. `played` is None
+    if there is no turn; `missed` then has the reason, and `why` describes it. `node`: the machine
+    and process of the caller.
     """
 
     step: int
@@ -59,7 +59,7 @@ class LoadTurn(Document):
 
     @property
     def latency_ms(self) -> float | None:
-        """Return the gap from the intended instant: what was waited for the line is part of it."""
+        """Return the gap from the intended instant, which includes the wait for the line."""
         if self.played is None or self.played.gap_ms is None:
             return None
         return self.played.gap_ms + self.waited_ms
@@ -81,29 +81,29 @@ class StepFigures:
     """One step of a load test in figures: a level, or a stretch of arrivals.
 
     Attributes:
-        sessions: the level that was held; None where calls arrive at a rate.
+        sessions: the level that was held; None if calls arrive at a rate.
         offered_per_s: calls a second that the schedule dialled in the measured window.
-        seconds: of the measured window.
-        calls: those with a turn that counts.
-        turns: counted turns, of which every one is in the denominator.
+        seconds: length of the measured window.
+        calls: calls with a turn that counts.
+        turns: counted turns, all of them in the denominator.
         hit_rate: its interval takes the turns of one session as linked.
-        effective_n: how many independent turns would say as much.
-        holds: whether at least the target share is on time; None: undecided.
+        effective_n: the number of independent turns with as much information.
+        holds: whether at least the target share is on time; None if undecided.
         gap_ms: percentiles of the latency from the intended instant; missed turns count as slower.
-        yield_ms: of turns that were interrupted.
+        yield_ms: time to fall silent, over turns that were interrupted.
         holes: share of the replies with a hole in their audio of 20 ms or more.
-        outcomes: how many turns had which outcome, or were missed for which reason.
+        outcomes: the number of turns with each outcome, or missed for each reason.
         refused: calls that the agent refused, or that could not be opened.
         late_started: calls whose person had to wait for the line, or for a late greeting.
         dropped: calls that broke off.
-        waited: turns whose gap was within the budget but for the wait for the line, or a greeting.
-        reasons: how many calls were refused, or broke off, for which reason: the most frequent.
+        waited: turns over the budget only because of the wait for the line, or a greeting.
+        reasons: the number of calls refused or broken off for each reason, the most frequent ones.
         at_once: calls whose lines were open at the same time, on average and at most.
-        caller_late_ms: p99 of the lateness of the caller's packets; None where nothing was sent.
+        caller_late_ms: p99 of the lateness of the caller's packets; None if nothing was sent.
         void: why the step does not measure the agent: the caller was late, or a worker was lost.
         confirms: whether its turns count towards the certificate of a search.
-        not_played: turns that were planned, but the step was ended before they were over: enough
-            had missed for a search.
+        not_played: planned turns that were not over when the step ended early, because enough had
+            missed for a search.
     """
 
     sessions: Sessions | None
@@ -132,19 +132,19 @@ class StepFigures:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The most sessions of which it is sure that they hold.
+    """The most sessions that are certain to hold.
 
     Attributes:
-        sessions: None: not even one, or nothing is sure; `why` says which.
+        sessions: None if not even one holds, or nothing is certain; `why` says which.
         hit_rate: share of the turns of the confirming steps that were on time.
-        turns: of the confirming steps.
-        low: the share that is exceeded with `confidence`, after what all looks together spent.
-        confidence: that no level is certified that does not hold, over the whole search.
-        not_held: the fewest sessions above these that were looked at and did not hold, or could not
-            be certified; levels that were still open when the time was over are not meant.
-        caller_late_ms: by how much the caller was late at most (p99) while it confirmed.
-        seconds: of the measured windows of the confirming steps; None where nothing is certified.
-        at_once: calls that ran at the same time while it confirmed, on average and at most; None:
+        turns: the number of turns of the confirming steps.
+        low: the lower bound of the share at this `confidence`, after all looks together.
+        confidence: the chance that no level is wrongly certified, over the whole search.
+        not_held: the fewest sessions above these that were tried and did not hold, or could not be
+            certified; levels still open when the time was over do not count.
+        caller_late_ms: the greatest p99 of the caller's lateness while it confirmed.
+        seconds: length of the confirming steps' measured windows; None if nothing is certified.
+        at_once: calls that ran at the same time while it confirmed, on average and at most; None if
             nothing is certified.
     """
 
@@ -164,9 +164,9 @@ class LoadRecord(Document):
     """All of a load test.
 
     `mode`: a search for the capacity, one held level, a ramp of levels, or calls at a rate.
-    `ended`: why it ended where it did, in words. `finished_utc` is None where it broke off; its
-    steps are then those that were over. `caller_late_limit_ms`: a step whose caller was later than
-    this is void. `label`: what the user calls the test.
+    `ended`: why it ended when it did, in words. `finished_utc` is None if it broke off; its steps
+    are then those that were over. `caller_late_limit_ms`: a step whose caller was later than this
+    is void. `label`: the user's name for the test.
     """
 
     kind: Literal["load"] = "load"
@@ -225,13 +225,13 @@ class LoadFigures:
     """One load in figures.
 
     Attributes:
-        calls: calls at once that were asked for; `mean_calls` is how many there were.
-        turns: all turns of the measured time, `unanswered` ones among them.
+        calls: simultaneous calls that were requested; `mean_calls` is how many there were.
+        turns: all turns of the measured time, including `unanswered` ones.
         hit_rate: turns answered within budget of all turns; its interval holds for turns that are
             not independent.
-        holds: whether at least the target share of turns is in time; None: undecided.
+        holds: whether at least the target share of turns is in time; None if undecided.
         gap_ms: percentiles of the turn gap; turns without an answer count as slower than any.
-        llm_ms: the same of the LLM's share.
+        llm_ms: percentiles of the LLM's share of it.
         busy: share of the time in which a replica works, on average.
         batch: sequences decoded together, on average over steps; None without a step.
         cached: share of prompt tokens that the prefix caches spared.
@@ -261,11 +261,11 @@ class Capacity:
     """The number of calls that a fleet holds.
 
     Attributes:
-        held: the most calls at which the interval lies above the target; None: not even one.
-        not_held: the fewest calls looked at, above `held`, of which that cannot be said; None where
+        held: the most calls whose interval lies above the target; None if not even one does.
+        not_held: the fewest calls above `held` that were tried and whose interval does not; None if
             the search ended at its limit.
-        of_llm: what the LLM's servers would hold, where the agent's machine carries fewer calls;
-            `held` and `not_held` are then its bound.
+        of_llm: the calls that the LLM's servers would hold, if the agent's machine carries fewer;
+            `held` and `not_held` are then limited by that machine.
     """
 
     held: float | None
@@ -279,12 +279,12 @@ Cores = Annotated[float, Field(ge=1e-6, le=1e6)]
 
 @dataclass(frozen=True, slots=True)
 class AgentCpu:
-    """The machine that runs the agent, and what a call takes of it: a bound, and no more.
+    """The machine that runs the agent, and the CPU time of a call: an upper bound on the calls.
 
-    How calls wait for each other's work is not simulated, so that fewer calls may be too many.
+    How calls wait for each other's work is not simulated, so fewer calls may already be too many.
 
     Attributes:
-        cores: what it has for the calls.
+        cores: the cores that it has for the calls.
         cores_per_call: CPU seconds that a call takes a second on average, as measured in one.
     """
 
@@ -293,15 +293,15 @@ class AgentCpu:
 
     @property
     def most_calls(self) -> float:
-        """Return the number of calls that take all of the cores."""
+        """Return the number of calls that use all of the cores."""
         return self.cores / self.cores_per_call
 
 
 class PoolRecord(Stored):
-    """Equal replicas, as they were described, and what follows from it.
+    """Equal replicas as described, and the figures that follow.
 
-    `alone_tokens_per_s`: what a sequence gets that has a replica to itself; `most_tokens`: tokens
-    of conversation that a replica has room for.
+    `alone_tokens_per_s`: the speed of a sequence that has a replica to itself; `most_tokens`:
+    tokens of conversation that a replica has room for.
     """
 
     hardware: str
@@ -321,7 +321,7 @@ class PoolRecord(Stored):
 
 
 class WorkloadRecord(Stored):
-    """The callers. `runs`: what the turns were measured in, none where flags describe them.
+    """The callers. `runs`: the runs that the turns were measured in; none if flags describe them.
 
     `left_out`: measured turns that could not be used, by reason. `mean`: the samples' means.
     """
@@ -339,7 +339,7 @@ class WorkloadRecord(Stored):
 class SimulationRecord(Document):
     """All of a simulation. `virtual_s` were played in `wall_s`.
 
-    `agent`: None where the agent's machine is taken as large enough for any load.
+    `agent`: None if the agent's machine is assumed large enough for any load.
     """
 
     kind: Literal["simulation"] = "simulation"

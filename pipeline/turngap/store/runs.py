@@ -75,7 +75,7 @@ class Run:
         Args:
             name: a run's folder, the name of a folder in `root`, or `latest`, the finished run that
                 began last.
-            root: where runs are kept; by default `./runs`.
+            root: the folder of runs; by default `./runs`.
 
         Raises:
             InputError: there is no such run, or it cannot be read.
@@ -95,7 +95,7 @@ class Run:
     def gap_ms(self) -> "GapFigures":
         """Return the turn gap in ms: `p50`, `p90`, `p95`, each `value`, `low` and `high`; `n`.
 
-        A `value` is None where there are too few turns for the percentile; `why_none` says so.
+        A `value` is None if there are too few turns for the percentile; `why_none` says so.
         """
         from turngap.core.summary import GapFigures
 
@@ -105,7 +105,7 @@ class Run:
     def hit_rate(self) -> "Proportion":
         """Return the share of turns answered within the budget: `value`, `low`, `high`.
 
-        `hits` of `n` turns were; `low` and `high` are the ends of its 95 % interval.
+        It is `hits` divided by `n`; `low` and `high` are the ends of its 95 % interval.
         """
         return self.summary.hit_rate
 
@@ -113,15 +113,15 @@ class Run:
     def cut_ins(self) -> "CutIns":
         """Return the share of turns in which the agent spoke before the person had finished.
 
-        `value`, `low`, `high`, `hits` and `n` as in `hit_rate`; `paused` of the turns hold a pause
-        in which an agent could cut in. A short gap bought with cut-ins is not fast: state the two
-        together.
+        `value`, `low`, `high`, `hits` and `n` are as in `hit_rate`. `paused` counts the turns with
+        a pause in which an agent could cut in. A short gap bought with cut-ins is not fast: state
+        the two together.
         """
         return self.summary.cut_ins
 
     @property
     def valid(self) -> bool:
-        """Return whether the figures can be used; `record.why_invalid` says why not."""
+        """Return whether the figures can be used; `record.why_invalid` has the reasons if not."""
         return self.record.valid
 
     @property
@@ -133,15 +133,15 @@ class Run:
     def rows(self) -> list[dict[str, Any]]:
         """Build flat rows from the turns, for `pandas.DataFrame` or `polars.DataFrame`.
 
-        The columns are the same in every run, and in CSV and Parquet. docs/data.md says what each
-        of them holds.
+        The columns are the same in every run, and in CSV and Parquet. docs/data.md describes each
+        of them.
         """
         return run_rows(self)
 
     def to_csv(self, path: str | Path) -> Path:
         """Write the rows as a CSV file, with a line of column names; None is an empty cell.
 
-        A text that a spreadsheet would take for a formula gets an apostrophe before it.
+        A text that a spreadsheet would read as a formula gets an apostrophe before it.
 
         Returns:
             The file's path.
@@ -199,12 +199,12 @@ class Run:
         return f"turngap: {self.record.name}, {len(self.turns)} turns, {self.record.started_utc}"
 
     def _notes(self) -> list[str]:
-        """List why the run's figures cannot be used, and what was wrong in its files."""
+        """List why the run's figures cannot be used, and the faults in its files."""
         invalid = () if self.record.valid else ("INVALID", *self.record.why_invalid)
         return [*self.problems, *invalid]
 
     def _rows_of_figures(self) -> dict[str, object]:
-        """Return what the tables of a console and a notebook show, in their order."""
+        """Return the figures that consoles and notebooks show in tables, in their order."""
         gap = self.gap_ms
         return {
             **{f"gap {name}, ms": getattr(gap, name) for name in ("p50", "p90", "p95")},
@@ -255,7 +255,7 @@ def read_run_beside(file: Path, name: str) -> Run:
 
 
 def rewritten(run: Run, record: RunRecord, turns: tuple[Turn, ...]) -> Run:
-    """Store what is known of a run by now in place of what was.
+    """Replace the stored record of a run by the present one.
 
     Raises:
         InputError: its folder cannot be written to.
@@ -278,9 +278,9 @@ _MADE_SAFE = re.compile(f"{_CELL_BEGINS}'(?={_FORMULA})")
 
 
 def agent_called(name: str, described: Mapping[str, Any]) -> str:
-    """Return the agent's name for people: its URL, its stack's name, or else that of the run.
+    """Return the agent's name for people: its URL, its stack's name, or else the run's name.
 
-    Of a URL it is as `steady_name` has it, so that all runs of one agent have one.
+    A URL is formatted as in `steady_name`, so all runs of one agent have one name.
     """
     if url := described.get("url"):
         return steady_name(str(url), str(described.get("start") or ""))
@@ -288,9 +288,9 @@ def agent_called(name: str, described: Mapping[str, Any]) -> str:
 
 
 def steady_name(url: str, start: str) -> str:
-    """Return an agent's name without its port, where another run may have another.
+    """Return an agent's name without its port if other runs may use another port.
 
-    So it is on this machine, if the command `start` starts it, or the system chose the port.
+    This is so on this machine if the command `start` starts it, or the system chose the port.
     """
     try:
         parts = urlsplit(url)
@@ -366,8 +366,8 @@ def turns_table(runs: Iterable["Run"]) -> Table:
 def csv_text(table: Table) -> str:
     """Write the line of names, then a line for each row.
 
-    Numbers have as many digits as it takes to read the very same number again, booleans are `true`
-    and `false`, and a missing value is an empty cell. No cell is a formula (`safe_cell`).
+    Numbers have as many digits as are needed to read the same number again, booleans are `true` and
+    `false`, and a missing value is an empty cell. No cell is a formula (`safe_cell`).
     """
     names = [column.name for column in table.columns]
     lines = (_line(_written(row[name]) for name in names) for row in table.rows)
@@ -375,16 +375,16 @@ def csv_text(table: Table) -> str:
 
 
 def safe_cell(text: str) -> str:
-    """Put an apostrophe before what a spreadsheet would run as a formula.
+    """Put an apostrophe before text that a spreadsheet would run as a formula.
 
-    What an agent said ends up in a spreadsheet, and `=HYPERLINK(…)` must stay a text there. No
-    other text is changed, and `text_of_cell` gives back the very text.
+    An agent's words end up in a spreadsheet, and `=HYPERLINK(…)` must stay text there. No other
+    text is changed, and `text_of_cell` restores the original.
     """
     return _UNSAFE.sub("'", text)
 
 
 def text_of_cell(cell: str) -> str:
-    """Give back the text that `safe_cell` wrote."""
+    """Restore the text that `safe_cell` wrote."""
     return _MADE_SAFE.sub("", cell)
 
 
@@ -448,7 +448,7 @@ def arrow_schema(columns: Sequence[Column[Any]]) -> "pa.Schema":
 
 
 def write_file(file: Path, content: bytes, what: str) -> Path:
-    """Write to where the user says, which may be no file: not by way of one next to it.
+    """Write to the user's path directly: it may be a device or a pipe, which cannot be replaced.
 
     Raises:
         InputError: it cannot be written; the error is of the kind `{what}.unwritable`.

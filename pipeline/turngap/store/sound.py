@@ -1,4 +1,4 @@
-"""Reads audio files: what their header says is checked before anything of them is decoded."""
+"""Read audio files: the header is checked before any audio is decoded."""
 
 import mmap
 import os
@@ -59,11 +59,11 @@ def read_sound(
         what: begins the kinds of the errors: `{what}.not_audio`, `.not_mono`, `.too_long`.
         at: the place that names the file, for the error.
         below: as in `open_regular`.
-        channels: how many it must have.
-        part_ms: from when to when to read, in ms from its start.
+        channels: the required number of channels.
+        part_ms: start and end of the part to read, in ms from the file's start.
 
     Raises:
-        InputError: it is no such file, or what is wanted of it is too long.
+        InputError: it is no such file, or the part is too long.
     """
     import soundfile
 
@@ -92,7 +92,7 @@ def read_sound(
 
 
 def _fault(descriptor: int, typed: str) -> tuple[str, str] | None:
-    """Return what is wrong with a WAV file up to its samples, and what to do; None for others."""
+    """Return the fault of a WAV file before its samples, and the remedy; None for other files."""
     size, at = os.fstat(descriptor).st_size, 12
     if size > _MOST_BYTES or os.pread(descriptor, 4, 0) != b"RIFF":
         return None
@@ -185,4 +185,4 @@ def _read(sound: "SoundFile", first: int, last: int) -> Iterator[NDArray[np.int1
 
 
 class _UnreadableError(Exception):
-    """Audio that cannot be used: why, and what to do."""
+    """Audio that cannot be used, with the reason and what to do."""

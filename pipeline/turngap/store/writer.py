@@ -53,7 +53,7 @@ class Lines:
 
     Attributes:
         descriptor: the open file; -1 once it is closed.
-        size: of the whole lines, in bytes: a part of one that was written is cut off again.
+        size: of the whole lines, in bytes; a line that was written in part is cut off again.
     """
 
     def __init__(self, file: Path) -> None:
@@ -90,12 +90,12 @@ class Lines:
 
 
 class RunWriter:
-    """Writes one run's folder.
+    """Writer of one run's folder.
 
     Every method blocks on the disk: call them from a worker thread while audio plays. Calls from
     different threads are put in line. Until `finish` has been called, `run.json` says that the run
-    is unfinished and not valid. Whatever the disk refuses is an `InputError`; the turns that were
-    appended before it are kept.
+    is unfinished and not valid. Every failed write is an `InputError`; turns that were appended
+    before it are kept.
 
     Attributes:
         path: the run's folder.

@@ -1,4 +1,4 @@
-"""A fleet file, with what `--set` changes in it: what may be written, and what it means."""
+"""A fleet file, with the changes of `--set`: its allowed keys, and their meaning."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -44,8 +44,8 @@ class _Strict(BaseModel):
 class PoolTable(_Strict):
     """Equal replicas.
 
-    `max_batch` is 256 for `continuous` and 1 for `immediate` where it is left out; `static` needs
-    one. `chunk_tokens` is 2048 for `continuous`; 0 computes a prompt in one step.
+    `max_batch` is by default 256 for `continuous` and 1 for `immediate`; `static` requires it.
+    `chunk_tokens` is 2048 for `continuous`; 0 computes a prompt in one step.
     """
 
     hardware: str | Accelerator = "h100"
@@ -63,7 +63,7 @@ class PoolTable(_Strict):
 
 
 class TurnTable(_Strict):
-    """A turn but for the LLM, where no run was measured, or on top of one: see `TurnSample`."""
+    """A turn without its LLM: used without a measured run, or to change one; see `TurnSample`."""
 
     before_ms: Ms | None = None
     after_ms: Ms | None = None
@@ -75,7 +75,7 @@ class TurnTable(_Strict):
 
 
 class CallTable(_Strict):
-    """A call: see `Workload`. A measured run says how long its prompt and its calls are."""
+    """A call: see `Workload`. A measured run gives the lengths of its prompt and its calls."""
 
     system_tokens: int | None = None
     turns: float | None = None
@@ -84,7 +84,7 @@ class CallTable(_Strict):
 
 
 class FleetFile(_Strict):
-    """A fleet and who calls it."""
+    """A fleet and its callers."""
 
     routing: Routing = "sticky"
     prefix_cache: bool = True
@@ -119,12 +119,12 @@ _TFLOPS = "pool.hardware.tflops"
 
 
 def read_fleet(path: Path | None, sets: Sequence[str] = ()) -> FleetFile:
-    """Read a fleet from a TOML or YAML file, and change what `KEY=VALUE` assignments say.
+    """Read a fleet from a TOML or YAML file, and apply `KEY=VALUE` assignments.
 
     Without a file it is a fleet of defaults.
 
     Raises:
-        InputError: the file cannot be read, or says what a fleet file may not say.
+        InputError: the file cannot be read, or has keys or values that are not allowed.
     """
     values: Any = {} if path is None else _parsed(path)
     if not isinstance(values, dict):
@@ -157,7 +157,7 @@ def _parsed(path: Path) -> Any:
 
 
 def _assign(values: dict[str, Any], assignment: str) -> None:
-    """Change what `KEY=VALUE` says; a key of a pool changes all pools, `pool.2.KEY` the second."""
+    """Apply `KEY=VALUE`; a key of a pool changes all pools, `pool.2.KEY` the second."""
     name, equals, text = assignment.partition("=")
     path = name.strip().split(".")
     numbered = len(path) > 1 and path[0] == "pool" and path[1].isdigit()
@@ -195,7 +195,7 @@ _EITHER = {"str", Accelerator.__name__, Model.__name__}
 
 
 def _meant(problem: ErrorDetails) -> bool:
-    """Return whether the problem concerns what was written, not the other type allowed there."""
+    """Return whether the problem is in the type that was written, not in the other allowed type."""
     if not problem["loc"] or problem["loc"][-1] not in _EITHER:
         return True
     return isinstance(problem["input"], Mapping) != (problem["loc"][-1] == "str")

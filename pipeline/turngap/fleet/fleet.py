@@ -29,7 +29,7 @@ class Pool:
     """Equal replicas.
 
     Attributes:
-        part_hour_usd: price of one accelerator for one hour; None where it is not known.
+        part_hour_usd: price of one accelerator for one hour; None if not known.
     """
 
     server: Server
@@ -52,12 +52,12 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All that answers.
+    """All servers that answer.
 
     Attributes:
         routing: `sticky` keeps a call on the replica that had the fewest calls when it began;
             `least-busy` sends each request to the replica with the fewest requests.
-        prefix_cache: whether replicas keep what they computed of a conversation for its next turn.
+        prefix_cache: whether replicas keep a conversation's computed prompt for its next turn.
     """
 
     pools: Sequence[Pool]
@@ -91,11 +91,11 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of a fleet, and for how long.
+    """The load of a fleet, and its duration.
 
     Attributes:
-        calls: calls at once on average, if the LLM took as long as it takes when idle.
-        seconds: of virtual time that is measured, after `settle_s` that are not.
+        calls: average simultaneous calls, if the LLM took as long as it takes when idle.
+        seconds: virtual time that is measured, after `settle_s` that are not.
     """
 
     calls: float
@@ -108,12 +108,12 @@ class Outcome:
     """The outcome of the turns that began in the measured time.
 
     Attributes:
-        gap_ms: turn gap of each that was answered, in the order of the answers.
+        gap_ms: turn gap of each answered turn, in the order of the answers.
         at_s: when each one's request was made, from the start of the measured time.
-        llm_ms: what the LLM took of each gap.
-        unanswered_s: when the requests were made that were not answered `DRAIN_S` after the end.
-        seconds: of virtual time that were measured.
-        calls: calls at once that there really were, on average.
+        llm_ms: the LLM's part of each gap.
+        unanswered_s: request times of the turns without an answer `DRAIN_S` after the end.
+        seconds: virtual time that was measured.
+        calls: actual simultaneous calls, on average.
         busy: share of the time in which a replica worked, on average over replicas.
         batch: sequences in a decode step, on average.
         hit: share of the prompts' tokens that the prefix caches spared.
@@ -159,8 +159,8 @@ def simulate(
 ) -> Outcome:
     """Play one load and measure it. The same arguments give the same outcome, to the last bit.
 
-    Calls of different loads with the same seed are the same calls, arriving at another rate: what
-    differs between two loads is the load. `on_progress` gets the share that is done.
+    With the same seed, the calls of different loads are the same calls, arriving at another rate,
+    so only the load differs. `on_progress` receives the share that is done.
 
     Raises:
         InputError: a server has no room for the longest conversation.
@@ -176,7 +176,7 @@ def simulate(
 
 
 class _Replica(Engine):
-    """An engine that takes turns as they are due, and returns which were answered."""
+    """An engine that takes turns as they are due, and returns the answered ones."""
 
     def __init__(
         self, server: Server, policy: Policy, calls: Calls, *, prefix_cache: bool, shared: int
@@ -217,8 +217,8 @@ def _whole(numbers: Sequence[int]) -> Ps:
 class _Run:
     """One simulation, played in windows.
 
-    Between two windows' starts no reply can lead to another request, so all requests of a window
-    are known when it begins: they are sorted once, and each replica is played on its own.
+    Between the starts of two windows no reply can lead to another request. All requests of a window
+    are therefore known when it begins: they are sorted once, and each replica is played on its own.
     """
 
     def __init__(self, fleet: Fleet, workload: Workload, load: Load, seed: int) -> None:
@@ -309,7 +309,7 @@ class _Run:
         self._expect(calls.start_ps[new] + calls.lead_ps[first], first)
 
     def _place(self, new: Ps, over: Ps) -> None:
-        """Put each call on the replica with the fewest, when those that are over have left."""
+        """Put each call on the replica with the fewest, after finished calls have left."""
         for replica in self._on[over].tolist():
             self._calls_on[replica] -= 1
         for call in new.tolist():
@@ -370,7 +370,7 @@ class _Run:
 
 
 def _calls(workload: Workload, at_once: float, rate: float, stop_ps: int, seed: int) -> Calls:
-    """Draw the calls under way at first and those that arrive, independent of what happens.
+    """Draw the calls that are under way at first and those that arrive, independent of all else.
 
     On average `at_once` are under way, and `rate` arrive a second.
     """

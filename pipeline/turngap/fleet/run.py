@@ -1,4 +1,4 @@
-"""Simulations: what a fleet would do to the turn gap of many calls at once."""
+"""Simulations of many calls at once on a fleet, and what the fleet does to their turn gap."""
 
 import asyncio
 import math
@@ -48,7 +48,7 @@ MOST_CALLS = 100_000.0
 def figures(
     fleet: Fleet, calls: float, outcome: Outcome, budget_ms: float, target: float
 ) -> LoadFigures:
-    """Make all figures of one load."""
+    """Compute all figures of one load."""
     late = len(outcome.unanswered_s)
     part_hours = usd = None
     why_no_usd = "no accelerator's price is given" if fleet.hour_usd is None else "no turn"
@@ -80,8 +80,8 @@ def figures(
 def hit_rate(outcome: Outcome, budget_ms: float) -> Proportion:
     """Compute the share of turns within budget.
 
-    The interval is the wider of that of independent turns and that of the windows' hit rates (a
-    ratio of batch means with Student's t).
+    The interval is the wider of two: that of independent turns, and that of the windows' hit rates
+    (a ratio of batch means with Student's t).
     """
     hit = outcome.gap_ms <= budget_ms
     share = proportion(int(hit.sum()), outcome.turns)
@@ -113,7 +113,7 @@ def find_capacity(
 ) -> Capacity:
     """Search for the most calls that a fleet holds: quadruple until it does not, then close in.
 
-    `evaluate` is asked for whole numbers of calls, each one once.
+    `evaluate` receives whole numbers of calls, each one once.
     """
     held: float | None = None
     not_held: float | None = None
@@ -136,7 +136,7 @@ def find_capacity(
 
 
 def carried(capacity: Capacity, agent: AgentCpu | None) -> Capacity:
-    """Limit a capacity to what the agent's machine carries: calls that fill all of its cores."""
+    """Limit a capacity to the calls that fill all cores of the agent's machine."""
     if agent is None or capacity.held is None or capacity.held <= agent.most_calls:
         return capacity
     # 0.3 / 0.1 is a little less than 3.
@@ -153,7 +153,7 @@ STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class LoadTask:
-    """One load of a sweep: what `simulate_load` is given.
+    """One load of a sweep: the input of `simulate_load`.
 
     Attributes:
         budget_ms, target: see `figures`.
@@ -167,7 +167,7 @@ class LoadTask:
     target: float
 
     def evaluate(self, on_progress: Callable[[float], None]) -> LoadFigures:
-        """Simulate the load; `on_progress` gets the share that is done.
+        """Simulate the load; `on_progress` receives the share that is done.
 
         Raises:
             InputError: the fleet cannot serve such calls.
@@ -206,7 +206,7 @@ def sweep(
 ) -> list[LoadFigures]:
     """Simulate loads on an executor; return their figures in the same order.
 
-    `on_progress` gets the share that is done of all.
+    `on_progress` receives the share of all that is done.
 
     Raises:
         InputError: the fleet cannot serve such calls.
@@ -253,10 +253,10 @@ SAMPLE_FIELDS = tuple(field.name for field in fields(TurnSample))
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Turns to draw from, and where they are from.
+    """Turns to draw from, and their origin.
 
     Attributes:
-        system_tokens, turns: of the calls that were measured; None where that is not known.
+        system_tokens, turns: figures of the measured calls; None if not known.
     """
 
     samples: tuple[TurnSample, ...]
@@ -271,11 +271,11 @@ class SimulationPlan:
     """A plan of what to simulate.
 
     Attributes:
-        loads: calls at once, one load after another; empty: search for what the fleet holds.
-        seconds: of virtual time to measure each load over, longer where that is less than
-            `LEAST_TURNS`; None: as `TURNS` need.
-        agent: what the agent's machine carries; None: any load.
-        workers: how many loads are simulated at once; None: one a processor if that is faster.
+        loads: simultaneous calls, one load after another; empty to search for the capacity.
+        seconds: virtual time to measure each load over, longer if that is less than `LEAST_TURNS`;
+            None for as long as `TURNS` need.
+        agent: the machine that carries the agent; None for any load.
+        workers: how many loads are simulated at once; None for one a processor if that is faster.
         executor: where the workers are, `local` or `ray`; `ray_address`: see `RayWorkers`.
         settings: stored with the record.
     """
@@ -302,12 +302,12 @@ class SimulationPlan:
         return (self.workload.mean_turn_ms + idle_turn_ms(self.fleet, self.workload)) / 1000
 
     def load(self, calls: float) -> Load:
-        """Build the load of this many calls, with how long it is measured."""
+        """Build the load of this many calls, with the time over which it is measured."""
         seconds = self.seconds or min(MOST_S, max(LEAST_S, TURNS * self.turn_s / calls))
         return Load(calls, max(seconds, LEAST_TURNS * self.turn_s / calls))
 
     def task(self, calls: float) -> LoadTask:
-        """Build the task that measures this load, with all that its figures need."""
+        """Build the task that measures this load, with everything that its figures need."""
         load = self.load(calls)
         return LoadTask(self.fleet, self.workload, load, self.seed, self.budget_ms, self.target)
 
@@ -332,7 +332,7 @@ class SimulationPlan:
 
 
 def source_of(runs: Sequence[Run], turn: TurnTable) -> Source:
-    """Read turns from stored runs and change them by the fleet file; without runs, use the file's.
+    """Read turns from stored runs and apply the fleet file's changes; without runs, use the file's.
 
     Raises:
         InputError: there is no run, and the file does not describe a whole turn.
@@ -377,10 +377,10 @@ def _changed(sample: TurnSample, given: Mapping[str, Any]) -> TurnSample:
 
 
 def workload_of(source: Source, call: CallTable) -> Workload:
-    """Build the workload from the fleet file's calls, and else from what was measured.
+    """Build the workload from the fleet file's calls, or else from the measured ones.
 
     Raises:
-        InputError: neither says how long the prompt or a call is.
+        InputError: neither gives the length of the prompt or of a call.
     """
     system_tokens = source.system_tokens if call.system_tokens is None else call.system_tokens
     turns = source.turns if call.turns is None else call.turns
@@ -395,11 +395,11 @@ def run_simulation(
     on_loads: Callable[[Sequence[float]], None] = lambda _: None,
     on_progress: Callable[[float], None] = lambda _: None,
 ) -> tuple[SimulationRecord, Path]:
-    """Simulate each load, or search for the most that is held, and store the record.
+    """Simulate each load, or search for the capacity, and store the record.
 
-    Several loads are simulated at once where the plan says so; the figures are the same.
-    `on_loads` gets the calls of each load that begins, of several where they begin together;
-    `on_progress` the share that is done of these.
+    Several loads are simulated at once if the plan says so; the figures are the same. `on_loads`
+    receives the calls of each load that begins, or of several that begin together; `on_progress`
+    receives the share of these that is done.
 
     Raises:
         InputError: the fleet cannot serve such calls, or there is no such executor.

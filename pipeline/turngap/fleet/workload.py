@@ -24,17 +24,17 @@ Ps = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class TurnSample:
-    """A turn as measured, but for the LLM.
+    """A measured turn without its LLM.
 
-    Turns to come are drawn from these as a whole, so that what belongs together (a long question
-    and its long answer) stays together.
+    Future turns are drawn from these as a whole, so parts that belong together (a long question and
+    its long answer) stay together.
 
     Attributes:
         before_ms: from the person's last word to the request at the LLM.
-        after_ms: from the token that can be spoken to the first word at the caller's ear.
+        after_ms: from the first speakable token to the first word at the caller's ear.
         speech_ms: how long the person speaks.
         reply_ms: how long the reply sounds.
-        user_tokens: what the person's words add to the prompt.
+        user_tokens: tokens that the person's words add to the prompt.
         reply_tokens: tokens of the reply.
         opening_tokens: tokens of it until the TTS has something to say.
     """
@@ -69,8 +69,8 @@ class Workload:
     Attributes:
         samples: measured turns, drawn with equal chance.
         system_tokens: the prompt before the first turn; the same in every call.
-        turns: turns of a call, on average; how many is geometric, so that each turn may as well
-            be the last, and no more than `LONGEST` times the mean.
+        turns: turns of a call, on average. Their number is geometric (each turn is equally likely
+            to be the last), and at most `LONGEST` times the mean.
         think_ms: median of the pause between the reply's end and the person's next word.
         think_sigma: sigma of its lognormal spread.
     """
@@ -101,8 +101,8 @@ class Workload:
     def longest_tokens(self) -> int:
         """Return the tokens of the longest conversation, for which a server must have room.
 
-        A call of the longest turns only; long before that the chance is nil, but a server that
-        refused one request in a million would be refused for it.
+        It assumes a call of the longest turns only. That is next to impossible, but a server must
+        not refuse even one request in a million.
         """
         most = max(s.user_tokens + s.reply_tokens for s in self.samples)
         return self.system_tokens + self.most_turns * most
@@ -130,9 +130,9 @@ class Calls:
         start_ps: when each call begins.
         lead_ps: for each turn, from the end of the reply before to its request.
         tail_ps: from its opening to the end of its reply.
-        fixed_ps: its gap but for the LLM.
-        prompt, output, opening: its tokens, as `Request` has them.
-        call: whose turn it is.
+        fixed_ps: its gap without the LLM.
+        prompt, output, opening: its tokens, as in `Request`.
+        call: the call that the turn belongs to.
     """
 
     start_ps: Ps
@@ -165,8 +165,8 @@ class Calls:
 def draw_calls(workload: Workload, seed: int, start_ps: Ps, *, under_way: bool) -> Calls:
     """Draw one call for each start.
 
-    Call number n is the same call whatever the starts are: it depends on `seed` and n alone. Calls
-    that are `under_way` began some turns ago, and are somewhere in a turn now.
+    Call number n is the same for any starts: it depends on `seed` and n alone. Calls that are
+    `under_way` began some turns ago, and are somewhere in a turn now.
     """
     blocks = [
         _draw_block(workload, np.random.default_rng([seed, int(under_way), block]), under_way)
@@ -202,7 +202,7 @@ def draw_calls(workload: Workload, seed: int, start_ps: Ps, *, under_way: bool) 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """`BLOCK` calls: turns of each, how many of these lie behind it, and each turn's draws."""
+    """`BLOCK` calls: turns of each, how many of these are over already, and each turn's draws."""
 
     counts: Ps
     behind: Ps
@@ -278,7 +278,7 @@ class MeasuredTurns:
     Attributes:
         samples: one for each usable turn.
         left_out: turns that cannot be used, by reason.
-        tokens_per_word: of the replies, on average; for texts whose tokens were not counted.
+        tokens_per_word: average for the replies; used for texts whose tokens were not counted.
     """
 
     samples: tuple[TurnSample, ...]
@@ -287,7 +287,7 @@ class MeasuredTurns:
 
 
 def measured_turns(turns: Sequence[Turn]) -> MeasuredTurns:
-    """Take each turn apart; those that cannot be are counted by reason."""
+    """Convert each turn to a sample; count those that cannot be converted by reason."""
     left_out: Counter[str] = Counter()
     usable: list[tuple[Turn, _Reply]] = []
     for turn in turns:
@@ -305,7 +305,7 @@ def measured_turns(turns: Sequence[Turn]) -> MeasuredTurns:
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    """A reply as its text and its sound came in."""
+    """A reply, timed by the arrival of its text and its sound."""
 
     tokens: int
     opening: int

@@ -46,7 +46,7 @@ SEEN = frozenset({wire.PLAYED, wire.TURN})
 
 
 class PageSocket(Protocol):
-    """The page's end: a WebSocket of which every message was checked."""
+    """The page's end: a WebSocket that checks every message."""
 
     async def receive(self) -> Any: ...
 
@@ -55,7 +55,7 @@ class PageSocket(Protocol):
 
 @dataclass(slots=True)
 class Playback:
-    """The page's progress in what it was sent, in the agent's samples.
+    """How much of the agent's audio the page has played, in the agent's samples.
 
     Attributes:
         sent: how many samples went to the page.
@@ -77,7 +77,7 @@ class Playback:
         self._held = HELD_SAMPLES * max(rate, PAGE_RATE) // PAGE_RATE
 
     def leave_out(self, samples: int) -> None:
-        """Take that so much of the agent's audio does not go to the page."""
+        """Note that this many samples of the agent do not go to the page."""
         before = 0
         if self._left_out and self._left_out[-1][0] == self.sent:
             _, before = self._left_out.pop()
@@ -90,7 +90,7 @@ class Playback:
         return self.played + self._passed, self.dropped + self._passed
 
     def report(self, message: wire.Played) -> None:
-        """Take what sounded at the page, and how far it has dropped the rest."""
+        """Take the page's report of how far it has played, and how far it has dropped the rest."""
         ends = (sample + samples for sample, samples, _ in message.played)
         self.played = max(self.played, min(self.sent, max(ends, default=0)))
         if message.dropped_to is not None:
@@ -99,7 +99,7 @@ class Playback:
             self.played = self.sent
 
     def drop(self, upto: int) -> None:
-        """Take that everything before sample `upto` that has not sounded never will."""
+        """Note that samples before `upto` that have not sounded never will."""
         rest = max(0, min(upto, self.sent) - self.played)
         self.played, self.dropped = self.played + rest, self.dropped + rest
 
@@ -107,10 +107,9 @@ class Playback:
 class Relay:
     """One conversation with a foreign agent, from when the line is open until the page leaves.
 
-    To the page it is an agent that speaks pipecat's protobuf, and to the agent it is a caller whose
+    To the page it is an agent that speaks pipecat's protobuf. To the agent it is a caller whose
     microphone and loudspeaker are the page's. The page captures at the line's own rate and takes
-    the agent's audio at any rate, so nothing is resampled here and nothing waits but for the
-    sockets.
+    the agent's audio at any rate, so nothing is resampled here and only the sockets cause waits.
 
     Args:
         line: to the agent, its handshake done.
@@ -137,7 +136,7 @@ class Relay:
         self._done_at: int | None = None
 
     async def run(self) -> None:
-        """Hand everything on until the page leaves.
+        """Pass on everything until the page leaves.
 
         Raises:
             AgentError: the line was lost, or the agent sends too much.
@@ -235,9 +234,9 @@ class Relay:
                 pass
 
     async def _flush(self) -> None:
-        """Have the page drop what it has not played, and tell the agent what that was.
+        """Make the page drop audio that it has not played, and report that to the agent.
 
-        The agent's next message waits for it, so that what is dropped is what came before.
+        The agent's next message waits for this, so only audio that came before it is dropped.
         """
         self._drops_to = self._playback.sent
         self._dropped.clear()
@@ -264,7 +263,7 @@ class Relay:
             await self._tell("bot-stopped-speaking")
 
     def _marks(self, marks: said.Marks) -> dict[str, Any]:
-        """Make the page's message of an agent's marks, on this machine's clock.
+        """Build the page's message of an agent's marks, on this machine's clock.
 
         Marks of an agent that sends no clock cannot be placed.
         """
@@ -304,9 +303,9 @@ class OwnStack:
     """A stack of our own, in this process.
 
     Attributes:
-        name: what the page calls it.
-        rates: of the person's audio and of the agent's, Hz; the latter is None where it may change.
-        foreign: whether it is not ours, so that the page cannot type or switch its LLM.
+        name: its name on the page.
+        rates: of the person's audio and of the agent's, Hz; the latter is None if it may change.
+        foreign: whether it is not ours; the page then cannot type or switch its LLM.
         seen: the page's own messages that both the agent and the server get.
     """
 
@@ -323,18 +322,18 @@ class OwnStack:
         self.rates: tuple[int, int | None] = (audio.in_sample_rate, audio.out_sample_rate)
 
     def app(self, serve: ServeSettings, seats: Seats) -> FastAPI:
-        """Make the application, with the routes of callers that are no page."""
+        """Build the application, with the routes of callers other than the page."""
         return create_app(self._callers, serve, seats)
 
     def sayable(self) -> dict[str, Any]:
-        """Return what the page says of what can be said: `say` and `examples`."""
+        """Return the page's advice on what to say: `say` and `examples`."""
         closed, narrow = self._assembly.closed, self._assembly.offers.first.narrow
         domain = self._assembly.domain if closed or narrow else None
         examples = [] if domain is None else list(domain.examples[:MOST_EXAMPLES])
         return {"say": _introduction(domain, closed=closed), "examples": examples}
 
     def chosen(self) -> Chosen:
-        """Return what was chosen when the agent was made ready."""
+        """Return the models that were found when the agent was prepared."""
         return self._assembly.chosen()
 
     def begin(self, keeping: Keeping) -> Held:
@@ -362,7 +361,7 @@ class OwnStack:
 
 
 async def reach(endpoint: Endpoint, clock: Clock) -> "ForeignAgent":
-    """Open a line to a foreign agent and hang up, to know that it is there and what it speaks.
+    """Open a line to a foreign agent and hang up, to check that it answers and find its dialect.
 
     Raises:
         InputError, AgentError: as `identify` and `Endpoint.open`.
@@ -379,10 +378,10 @@ async def reach(endpoint: Endpoint, clock: Clock) -> "ForeignAgent":
 
 
 class ForeignAgent:
-    """An agent at a URL, to which each conversation has a line of its own: see `OwnStack`.
+    """An agent at a URL, with a line of its own for each conversation; see `OwnStack`.
 
     Args:
-        dialect: the name of the one in which it was reached.
+        dialect: the name of the dialect in which it was reached.
         rate: of the line, Hz.
     """
 
@@ -437,10 +436,10 @@ Answering = OwnStack | ForeignAgent
 
 
 def _introduction(domain: Domain | None, *, closed: bool) -> str:
-    """Return in a sentence or two what the agent understands.
+    """Describe in a sentence or two what the agent understands.
 
-    `domain` is None where anything can be said, and `closed` is whether the recogniser knows
-    nothing else; if not, it is the language model.
+    `domain` is None if anything can be said. `closed` says whether the recogniser knows nothing
+    else; if not, the language model is the part that knows nothing else.
     """
     if domain is None:
         return (

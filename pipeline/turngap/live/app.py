@@ -57,12 +57,12 @@ TURNS_RATE = 1.25
 class LiveSession(Guard):
     """The socket of a live conversation, which records both sides while the agent talks.
 
-    It taps messages where they enter and leave the server. So the recording has what was on the
+    It copies messages where they enter and leave the server. So the recording has the audio of the
     line, and the agent's pipeline is the same as for any other caller.
 
     Args:
-        answering: what answers at the page.
-        about: returns what the page learns about the agent when it is ready.
+        answering: the agent that answers the page.
+        about: returns the facts about the agent that the page gets when it is ready.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class LiveSession(Guard):
         self._in_background(self._report(report, now_ns + ms_to_ns(wait_ms)))
 
     def _widened(self, report: wire.TurnReport) -> wire.TurnReport:
-        """Return a report with what the relay to a foreign agent adds to it, if there is one."""
+        """Return a report with the additions of the relay to a foreign agent, if there is one."""
         held, offset = self._held, report.offset
         if (relay_ms := held.delays.ms) is None:
             return report
@@ -159,7 +159,7 @@ class LiveSession(Guard):
         self._held.settings["page_loopback"] = message.model_dump()
 
     async def _report(self, report: wire.TurnReport, due_ns: int) -> None:
-        """Keep a reported turn, after those before it and when the agent's marks are in."""
+        """Store a reported turn, after the turns before it and once the agent's marks are in."""
         async with self._in_order:
             await self.clock.sleep_until_ns(due_ns)
             try:
@@ -288,7 +288,7 @@ class LiveServer:
     async def _guarded(
         self, request: Request, answer: Callable[[Request], Awaitable[Response]]
     ) -> Response:
-        """Refuse callers without access, except for the checks of its health."""
+        """Refuse callers without access, except for health checks."""
         if request.url.path in ("/healthz", "/readyz"):
             return await answer(request)
         if refusal := self._serve.access.refusal(request):

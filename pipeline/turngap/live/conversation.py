@@ -1,4 +1,4 @@
-"""A live conversation: makes records of the turns that the page measured and the agent's marks.
+"""A live conversation: it builds records from the page's measurements and the agent's marks.
 
 It does no I/O. The turn tracker that judges a replay judges these turns too.
 """
@@ -64,7 +64,7 @@ class _Chunk:
 
 
 class Track:
-    """A stream of `total` samples so far; what is no longer kept reads as silence."""
+    """A stream of `total` samples so far; samples that are no longer kept read as silence."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -96,7 +96,7 @@ class Track:
         return pieces
 
     def as_sent(self, since_mic: int, mic_rate: int) -> list[Heard]:
-        """Return what came after the microphone's sample `since_mic`, as if it sounded then."""
+        """Return the samples after the microphone's sample `since_mic`, as if they sounded then."""
         pieces: list[Heard] = []
         free_ns = 0
         for chunk in self._chunks:
@@ -122,7 +122,7 @@ class Track:
 
 @dataclass(slots=True)
 class Connection:
-    """One WebSocket's worth of a conversation, on its own page clock.
+    """The part of a conversation on one WebSocket, on its own page clock.
 
     Attributes:
         in_rate: rate of the microphone's audio, Hz.
@@ -156,7 +156,7 @@ class Connection:
         self.sent.forget_before(self.sent.total - round(SENT_S * rate))
 
     def note(self, at_ns: int, fact: Fact) -> None:
-        """Note what the agent reports, at an instant of its clock.
+        """Note a report of the agent, at an instant of its clock.
 
         Marks are reported when their turn is over, but belong to its beginning.
         """
@@ -173,7 +173,7 @@ class Connection:
         self._heard.extend(self.sent.played(sample, samples, at_ns))
 
     def heard_in(self, window: tuple[int, int]) -> list[Heard]:
-        """Return what sounded in a stretch of the page clock, and forget what came before."""
+        """Return the audio that sounded in a stretch of the page clock, and forget all before."""
         kept = [
             h for h in self._heard if h.start_ns + samples_to_ns(len(h.pcm), h.rate) > window[0]
         ]
@@ -200,7 +200,7 @@ class Connection:
         return events
 
     def take_facts(self, upto_ns: int | None = None) -> list[tuple[int, Fact]]:
-        """Take out what the agent reported up to an instant of its clock (None: all of it)."""
+        """Take out the agent's reports up to an instant of its clock (None: all of them)."""
         taken = [f for f in self._facts if upto_ns is None or f[0] <= upto_ns]
         self._facts = [] if upto_ns is None else [f for f in self._facts if f[0] > upto_ns]
         return taken
@@ -270,7 +270,7 @@ class KeptTurn:
 
     Attributes:
         user: the user's side, 16 kHz.
-        pieces: what sounded at the page, partly in `window` (page clock, ns).
+        pieces: audio that sounded at the page, partly in `window` (page clock, ns).
     """
 
     record: Turn
@@ -284,7 +284,7 @@ class KeptTurn:
 
 
 class LiveConversation:
-    """Collects the data of a connection and makes a `KeptTurn` of each report.
+    """Collector of a connection's data, which makes a `KeptTurn` of each report.
 
     Attributes:
         name: used as the scenario's name.
@@ -298,7 +298,7 @@ class LiveConversation:
         self._texts: dict[int, str] = {}
 
     def typed(self, turn: int, text: str) -> None:
-        """Note what was typed as a turn, unless the turn lies far ahead."""
+        """Note typed text as a turn, unless the turn lies far ahead."""
         if self.turns < turn <= self.turns + MOST_AHEAD:
             self._texts[turn] = text
 
@@ -406,7 +406,7 @@ class LiveConversation:
 
 
 def _judged(connection: Connection, report: TurnReport) -> tuple[TrackedTurn, list[Event]]:
-    """Have the tracker judge the turn, and return its events too."""
+    """Let the tracker judge the turn, and return its events too."""
     speech = UserSpeech(
         report.turn, report.start_ns, report.end_ns, report.over_reply, DEFAULT_BUDGET_MS
     )
@@ -419,7 +419,7 @@ def _judged(connection: Connection, report: TurnReport) -> tuple[TrackedTurn, li
 def _with_exceptions(
     connection: Connection, report: TurnReport, turn: TrackedTurn
 ) -> tuple[TrackedTurn, str | None]:
-    """Return the turn with what differs from a replay's, and why no figure counts it."""
+    """Return the turn with its differences from a replay's, and why no figure counts it."""
     if report.typed:
         heard = turn.onset_ns is not None and turn.outcome != "error"
         return replace(

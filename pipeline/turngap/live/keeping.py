@@ -51,7 +51,7 @@ class Keeping:
     Attributes:
         out: the folder of runs; None keeps them only as long as they can be downloaded.
         record: the folder that gets every conversation as a scenario; None saves none.
-        render: called with a run that is to be looked at.
+        render: called with a run that a person will look at.
     """
 
     out: Path | None = Path("runs")
@@ -61,7 +61,7 @@ class Keeping:
 
 @dataclasses.dataclass(slots=True)
 class Delays:
-    """The times that the relay itself keeps audio, ns: to the agent, and to the page."""
+    """The times for which the relay holds audio, ns: on the way to the agent, and to the page."""
 
     to_agent: deque[int] = dataclasses.field(default_factory=lambda: deque[int](maxlen=MOST_DELAYS))
     to_page: deque[int] = dataclasses.field(default_factory=lambda: deque[int](maxlen=MOST_DELAYS))
@@ -79,11 +79,11 @@ class Held:
 
     Attributes:
         id: its name, which cannot be guessed.
-        delays: how long a relay keeps audio.
-        line_bound_ns: how far off a foreign agent's clock may be as the relay has compared it.
+        delays: how long a relay holds audio.
+        line_bound_ns: how far off a foreign agent's clock may be by the relay's comparison.
         flags: options of `turngap replay` that play against the same agent; empty for a stack.
         turns: those stored.
-        settings: further ones of the run.
+        settings: further settings of the run.
         path: the run's folder; None before the first turn.
     """
 
@@ -126,7 +126,7 @@ class Held:
 
     @property
     def with_whom(self) -> str:
-        """Return the foreign agent, as a saved scenario names it; empty for a stack."""
+        """Return the foreign agent's name for a saved scenario; empty for a stack."""
         url, dialect = self._agent.get("url"), self._agent.get("dialect")
         return f"{url} ({dialect})" if url else ""
 
@@ -268,7 +268,7 @@ class Conversations:
     """All conversations of a server: those that run, and the last that ended; `begin` makes one.
 
     Attributes:
-        last: the run of the one that ended last, if its turns are kept.
+        last: the run of the conversation that ended last, if its turns are kept.
     """
 
     def __init__(self, begin: Callable[[], Held]) -> None:
@@ -303,7 +303,7 @@ class Conversations:
         return self._held[id_]
 
     def end(self, held: Held, how: str, failure: str | None = None) -> None:
-        """End a conversation whose socket is gone, and let go of the oldest that ended."""
+        """End a conversation whose socket is closed, and drop the oldest that ended."""
         if held not in self._ending:
             self._ending[held] = asyncio.create_task(self._end(held, how, failure))
 
@@ -356,7 +356,7 @@ def zipped(folder: Path, name: str = "") -> Path:
 
 
 def _with_file(turn: KeptTurn, file: str) -> Turn:
-    """Return the record with its file, and with how far off the page's end of speech may be."""
+    """Return the record with its file, and with the possible error of the page's end of speech."""
     audio = turn.record.audio
     if audio is None:
         return turn.record
@@ -376,7 +376,7 @@ def figures_of(turns: Sequence[Turn]) -> dict[str, Any]:
 def _figures(turns: Sequence[Turn]) -> dict[str, Any]:
     """Return figures, and the page's words for them.
 
-    `others` counts turns that were no hit, left-out ones by their reason.
+    `others` counts turns that were no hit, with the reason for those that were left out.
     """
     summary = summarise(turns)
     rate, p50 = summary.hit_rate, summary.gap_ms["p50"]

@@ -1,7 +1,7 @@
-"""Saves a live conversation as a scenario: recordings, transcript, labels and expectations.
+"""Save a live conversation as a scenario: recordings, transcript, labels and expectations.
 
-You can replay the scenario as it is. Labels and expectations are proposals: the labels are what was
-heard in the recording, the expectations what one agent happened to say.
+You can replay the scenario as it is. Its labels are proposals, found in the recordings. So are its
+expectations, which repeat what one agent happened to say.
 """
 
 import re
@@ -68,10 +68,10 @@ class _Cut:
 
 
 def checked_name(name: str) -> str:
-    """Return the name of a scenario.
+    """Return the name of a scenario after checking it.
 
     Raises:
-        InputError: it cannot be one.
+        InputError: a scenario cannot have this name.
     """
     if not NAME.fullmatch(name):
         raise InputError(
@@ -88,7 +88,7 @@ def scenario_name(run: Path) -> str:
 
 
 def why_unsaved(record: Turn, *, foreign: bool) -> str | None:
-    """Return why a turn cannot be saved; None if it can, at most without audible speech."""
+    """Return why a turn cannot be saved; None if it can, though it may have no audible speech."""
     if record.left_out == "typed":
         return "typed"
     if not (record.say.strip() or foreign):  # many foreign agents do not report a transcript
@@ -139,9 +139,9 @@ def save(run: Path, turns: Sequence[Turn], name: str, folder: Path, with_whom: s
 
 
 def end_error_ms(user: Pcm, rate: int, audio: AudioRecord) -> float | None:
-    """Return how far off a turn's end may be that the page found while the person spoke.
+    """Return the possible error of a turn's end that the page found while the person spoke.
 
-    The recording is judged as a saved one is; None where it holds no speech that can be judged.
+    The recording is judged as a saved one is; None if it holds no speech that can be judged.
     """
     start_ms, end_ms = _spoken(audio)
     found = find_speech(user[round(start_ms * rate / 1000) : round(end_ms * rate / 1000)], rate)
@@ -152,7 +152,7 @@ def end_error_ms(user: Pcm, rate: int, audio: AudioRecord) -> float | None:
 
 
 def _spoken(audio: AudioRecord) -> tuple[float, float]:
-    """Return the part of a turn's recording that holds the person, ms."""
+    """Return the part of a turn's recording in which the person speaks, ms."""
     start_ms, end_ms = max(0.0, audio.user_start_ms - ROOM_MS), audio.user_end_ms + ROOM_MS
     if audio.onset_ms is not None and audio.onset_ms > audio.user_end_ms:
         end_ms = min(end_ms, audio.onset_ms)  # a loudspeaker is heard here too

@@ -123,9 +123,9 @@ def parsed(model: type[M], data: Any) -> M:
 def kept_message(
     record: Turn, run: str, figures: dict[str, Any], relay_ms: float | None = None
 ) -> dict[str, Any]:
-    """Make the message about a stored turn, with the figures of all turns so far.
+    """Build the message about a stored turn, with the figures of all turns so far.
 
-    `relay_ms`: how much of the gap is the relay's own to a foreign agent.
+    `relay_ms`: how much of the gap is caused by the relay to a foreign agent.
     """
     return {
         "turngap": "kept",

@@ -59,7 +59,7 @@ class Findings:
         return Findings(self.missing + other.missing, self.wrong + other.wrong, unknown)
 
     def verdict(self, heard: Hearing | None, *, whole: bool) -> AnswerRecord:
-        """Return the verdict; what a broken-off answer lacks is not the agent's fault (`whole`)."""
+        """Return the verdict; a broken-off answer (not `whole`) may lack parts without fault."""
         text = heard.text if heard else ""
         if self.wrong or (self.missing and whole):
             return AnswerRecord(verdict="wrong", heard=text, failed=(*self.missing, *self.wrong))
@@ -79,11 +79,11 @@ def answer_of(
     """Judge a finished turn.
 
     Args:
-        expected: what the scenario expects of the answer.
+        expected: the scenario's expectation of the answer.
         turn: the turn as the tracker finished it.
-        events: what happened in the turn, up to the announcement of the next one.
+        events: the events in the turn, up to the announcement of the next one.
         upto_ns: when the person began to speak again, or the caller stopped listening.
-        stopped: whether the reply stopped for a backchannel, so that what it lacks is the agent's
+        stopped: whether the reply stopped for a backchannel; missing parts are then the agent's
             fault.
     """
     if expected.reply is None and expected.tools is None:
@@ -103,7 +103,7 @@ def answer_of(
 def answer_again(expected: Expectation, turn: Turn, text: str, why_no_text: str) -> AnswerRecord:
     """Judge a stored turn by a recogniser's transcript of its sound, if there is one.
 
-    What was recorded was heard, but it is not the whole reply if the turn was broken off.
+    All recorded sound was heard, but it is not the whole reply if the turn was broken off.
     """
     before = turn.answer.model_copy(update={"source": "transcribed", "heard": ""})
     if (expected.reply is None and expected.tools is None) or turn.gap_ns is None:
@@ -123,11 +123,11 @@ def answer_again(expected: Expectation, turn: Turn, text: str, why_no_text: str)
 def judge(
     expected: ReplyExpectation, heard: Hearing, *, own_fault: bool = False, stopped: bool = False
 ) -> AnswerRecord:
-    """Judge what was heard of a reply.
+    """Judge the part of a reply that was heard.
 
-    What is missing from a reply that the person broke off is not the agent's fault, unless the
-    agent ended the reply itself, by an error (`own_fault`) or for a backchannel (`stopped`). What
-    must not be said and was heard is always the agent's fault.
+    Parts missing from a reply that the person broke off are not the agent's fault, unless the agent
+    ended the reply itself, by an error (`own_fault`) or for a backchannel (`stopped`). Forbidden
+    words that were heard are always the agent's fault.
     """
     findings = _of_reply(expected, heard, stopped=stopped)
     return findings.verdict(heard, whole=heard.whole or own_fault or stopped)
@@ -187,9 +187,8 @@ def _quoted(phrases: Iterable[str]) -> str:
 def heard_of(turn: TrackedTurn, events: Sequence[Event], upto_ns: int) -> Hearing:
     """Return the agent's text as far as it was heard by `upto_ns`.
 
-    A reply that was played to its end was heard whole. If it was broken off, by a flush or by the
-    person, as many words count as there was time for at 65 ms a letter, as the agent's text has no
-    times.
+    A reply that was played to its end was heard whole. The agent's text has no times, so if the
+    reply was broken off, by a flush or by the person, the words that fit at 65 ms a letter count.
     """
     replies = [_as_heard(part, turn, events, upto_ns) for part in _parts(turn, events)]
     # An agent that cut in and was talked down still owes an answer, and could give it.
@@ -273,8 +272,8 @@ def find(expected: ToolsExpectation, made: Sequence[Called]) -> Findings:
 def _missing(expected: ToolsExpectation, made: Sequence[Called]) -> Iterator[str]:
     """Yield the wanted calls that were not made, each of `made` meeting one of them.
 
-    The usual search for augmenting paths: one call may meet several wants, some of which no other
-    call can meet.
+    This is the usual search for augmenting paths: one call may meet several wants, and some wants
+    may be met by no other call.
     """
     wanted = expected.all_of
     taken: dict[int, int] = {}  # index of a call made, to that of the want that it meets

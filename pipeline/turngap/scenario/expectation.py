@@ -1,4 +1,4 @@
-"""The words and the tool calls that are expected of an answer, as a scenario file has them."""
+"""The words and the tool calls that are expected of an answer, as in a scenario file."""
 
 import json
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def check_pattern(pattern: str) -> None:
     """Refuse a pattern that cannot be searched for.
 
     Raises:
-        ValueError: it is too long, no regular expression, or one that needs to go back.
+        ValueError: it is too long, not a regular expression, or one that needs to backtrack.
     """
     if len(pattern) > MOST_PATTERN:
         raise ValueError(f"{len(pattern)} characters, expected at most {MOST_PATTERN}")
@@ -73,8 +73,8 @@ def meets(call: Called, wanted: Called) -> bool:
 def same_value(a: Any, b: Any) -> bool:
     """Return whether two arguments mean the same.
 
-    Models write a number as a number or as text, and text in any case: text is compared as phrases
-    are, numbers by their value. Of two objects the second may be a part of the first.
+    Models write a number as a number or as text, and text in any case. Text is compared as phrases
+    are, and numbers by their value. The second of two objects may be a part of the first.
     """
     if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
         return a is b
@@ -181,8 +181,8 @@ class Call(Strict):
 class ToolsExpectation(Strict):
     """The tools that the agent must call for a turn, and those that it must not.
 
-    `all_of`: each is called with at least these arguments; with `in_order` one after the other,
-    whatever is called between them. `none`: no tool at all is called.
+    `all_of`: each is called with at least these arguments; `in_order` asks for this order, with any
+    calls in between. `none`: no tool at all is called.
     """
 
     all_of: tuple[Call, ...] = ()

@@ -1,7 +1,7 @@
-"""Finds the speech of a scenario's recordings and writes its labels into the file.
+"""Find the speech of a scenario's recordings and write its labels into the file.
 
-Only the labels in the file are edited, so that comments, order and formatting stay byte for byte; a
-YAML round trip would re-indent and re-wrap what people wrote.
+Only the labels in the file are edited. Comments, order and formatting stay byte for byte; a YAML
+round trip would re-indent and re-wrap them.
 """
 
 import base64
@@ -31,13 +31,13 @@ Pauses = tuple[Pause, ...]
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A recording that `label_file` looked at.
+    """A recording that `label_file` examined.
 
     Attributes:
         audio: the recording, as named in the scenario.
-        before: the bounds in the file before, if any.
-        pauses_before: the pauses in the file before; None where no one had looked.
-        found: what the file says now, and what to check.
+        before: the earlier bounds in the file, if any.
+        pauses_before: the earlier pauses in the file; None if it had not been searched for any.
+        found: the new labels in the file, and what to check.
     """
 
     audio: str
@@ -65,10 +65,10 @@ def label_file(path: Path, *, only_missing: bool = False) -> list[Labelled]:
 
     Args:
         path: the scenario file.
-        only_missing: leave recordings alone whose bounds are there.
+        only_missing: skip recordings that have bounds.
 
     Returns:
-        What was looked at, in the file's order. If nothing `changed`, the file is untouched.
+        The examined recordings, in the file's order. If nothing `changed`, the file is untouched.
 
     Raises:
         InputError: the scenario or a recording cannot be used, or holds no speech. Nothing is
@@ -142,7 +142,7 @@ def write_bounds(
 
 
 def _recorded(scenario: Scenario) -> Iterator[Recorded]:
-    """Yield what has a recording; what a voice speaks is labelled whenever it is loaded."""
+    """Yield the parts with a recording; parts spoken by a voice are labelled whenever they load."""
     for turn in scenario.turns:
         yield from (said for said in (turn, *turn.backchannels) if said.audio)
 
@@ -182,7 +182,7 @@ def _edits_of(
     bounds: SpeechBounds,
     pauses: Pauses | None,
 ) -> Iterator[_Edit]:
-    """Yield the edits of one recording's labels; new keys follow those that they belong to."""
+    """Yield the edits of one recording's labels; new keys follow the keys that they belong to."""
     numbers = {key: _number(value) for key, value in bounds.model_dump().items()}
     speech, old_pauses = _value(recorded, "speech"), _value(recorded, "pauses")
     new = {}
@@ -216,7 +216,7 @@ def _numbers_of(text: str, speech: MappingNode, numbers: Mapping[str, str]) -> I
 
 
 def _instead(text: str, parent: MappingNode, node: Node, written: str) -> _Edit:
-    """Put text in place of a key's value: null, nothing at all, or a list of any style."""
+    """Replace a key's value: null, nothing at all, or a list of any style."""
     if isinstance(node, ScalarNode) and node.start_mark.index < node.end_mark.index:
         return _Edit(node.start_mark.index, node.end_mark.index, written)
     key = next(name for name, held in parent.value if held is node)

@@ -1,4 +1,4 @@
-"""Scenario files and their recordings: found, read, checked before anything is played."""
+"""Scenario files and their recordings: found, read, and checked before anything is played."""
 
 import hashlib
 import shlex
@@ -67,7 +67,7 @@ def require_room(clips: Iterable[Clip], at: str) -> None:
 
 
 def read_clip(path: Path, at: str, recorded: Recorded, known: Clip | None) -> Clip:
-    """Load a recording that stands `at` a place in the file `path`, unless it is `known`."""
+    """Load the recording named `at` a place in the file `path`, unless it is `known`."""
     if known is not None:
         return replace(known, speech=recorded.speech)
     file = path.parent / recorded.audio
@@ -108,9 +108,9 @@ class LoadedScenario:
     """A checked scenario and its recordings.
 
     Attributes:
-        scenario: as its file has it; what a voice spoke has a name in place of a file, and labels.
-        clips: the recordings by their path as written in it, and what was spoken by its name.
-        voice: what spoke the turns without a recording; None where each has one.
+        scenario: as in its file; a part spoken by a voice has a name instead of a file, and labels.
+        clips: the recordings by their path as written in it, and spoken parts by their name.
+        voice: the voice of the turns without a recording; None if each has one.
     """
 
     scenario: Scenario
@@ -134,7 +134,7 @@ def content_hashes(scenarios: Iterable[LoadedScenario]) -> dict[str, str]:
 def load_scenario(path: Path, *, need_labels: bool = True) -> LoadedScenario:
     """Read a scenario and its recordings, and check the one against the other.
 
-    A voice speaks the turns without a recording; not so for who makes labels (`need_labels`).
+    With `need_labels`, a voice speaks the turns without a recording.
 
     Raises:
         InputError: as `read_scenario`; also for a missing or non-audio file, for a text without a
@@ -197,7 +197,7 @@ def _spoken(loaded: LoadedScenario, tree: CommentedMap) -> LoadedScenario:
 
 @contextmanager
 def _at(place: str) -> Iterator[None]:
-    """Name the place in a file at which a voice was wanted, in the error of that voice."""
+    """Add to a voice's error the place in a file at which the voice was wanted."""
     try:
         yield
     except TurngapError as e:
@@ -205,7 +205,7 @@ def _at(place: str) -> Iterator[None]:
 
 
 def load_scenarios(paths: Iterable[Path]) -> list[LoadedScenario]:
-    """Load all, so that a bad one is refused before anything is played."""
+    """Load all scenarios, to refuse a bad one before anything is played."""
     loaded: list[LoadedScenario] = []
     for path in paths:
         loaded.append(load_scenario(path))
@@ -251,8 +251,8 @@ class Domain:
     """The knowledge of a closed-domain agent.
 
     Attributes:
-        topics: what the person may ask for, as it follows "I can help with", each with a sentence
-            that asks for it.
+        topics: topics that the person may ask about, worded to follow "I can help with", each with
+            a sentence that asks about it.
         examples: sentences to read aloud, each of which opens a conversation.
         sentences: everything that is said in the library.
     """
@@ -264,8 +264,8 @@ class Domain:
     def offer(self, times: int) -> str:
         """Return what to answer if the person said something else `times` times in a row before.
 
-        The first time it names topics. After that it names others, and says a sentence to try that
-        asks for the first of them.
+        The first answer names topics. Later ones name others, and give a sentence to try that asks
+        about the first of them.
         """
         chosen = _from(tuple(self.topics), times * TOPICS_AT_ONCE, TOPICS_AT_ONCE)
         with_what = f"{', '.join(chosen)} and more" if chosen else "a few things only"
@@ -285,7 +285,7 @@ class Domain:
 
 
 def domain_of(library: Path | None) -> Domain:
-    """Return what the people of a library talk about: what is played by default comes first.
+    """Return the subjects of a library's conversations; those played by default come first.
 
     Raises:
         InputError: there is no library, or a scenario in it cannot be read.
@@ -307,5 +307,5 @@ def _words(text: str) -> str:
 
 
 def _from(items: Sequence[str], start: int, count: int) -> list[str]:
-    """Return `count` items from `start` on, beginning anew behind the last, none of them twice."""
+    """Return `count` items from `start` on, continuing at the first after the last, none twice."""
     return [items[(start + n) % len(items)] for n in range(min(count, len(items)))]

@@ -27,7 +27,7 @@ MOST_TURNS = 1000
 
 
 class Recorded(Strict):
-    """Something the user says, and its recording; without one, a voice speaks `say`."""
+    """The user's words, and their recording; without one, a voice speaks `say`."""
 
     say: Annotated[str, Field(min_length=1)]
     # Empty: there is none. No file system takes longer names.
@@ -48,7 +48,7 @@ class Recorded(Strict):
 
     @property
     def is_sound(self) -> bool:
-        """Return whether `say` names a sound without words, in square brackets, as "[cough]"."""
+        """Return whether `say` names a sound without words, in square brackets, as in "[cough]"."""
         return self.say.startswith("[") and self.say.endswith("]")
 
     @model_validator(mode="after")
@@ -94,10 +94,10 @@ class Backchannel(Recorded):
 
 
 class UserTurn(Recorded):
-    """One turn of the user: what is said, its recording, and what is expected.
+    """One turn of the user: its words, its recording, and the expected answer.
 
     `calls` are the tools that the simulated model calls before its `reply`, in which `{key}` stands
-    for what their results hold.
+    for a value of their results.
     """
 
     calls: tuple[Call, ...] = ()
@@ -178,7 +178,7 @@ def read_scenario(path: Path) -> Scenario:
 
 
 def parse_scenario(path: Path, text: str) -> Scenario:
-    """`read_scenario` of text at hand; `path` is what errors name and what the name must match."""
+    """Parse a scenario from text; errors name `path`, and the scenario's name must match it."""
     return parse_with_places(path, text)[0]
 
 
@@ -193,7 +193,7 @@ def text_of(path: Path) -> str:
 # that is made from the library. Parsing the 23 that ship takes 0.15 s each time.
 @lru_cache(maxsize=64)
 def parse_with_places(path: Path, text: str) -> tuple[Scenario, CommentedMap]:
-    """`parse_scenario`, with the tree in which `line_of` finds each key's place.
+    """Parse a scenario as `parse_scenario` does, with the tree in which `line_of` finds keys.
 
     All who ask for the same text share both, so no one may change them.
     """
@@ -246,7 +246,7 @@ def line_of(tree: Any, loc: Sequence[str | int]) -> int:
 
 
 def _reason(problem: ErrorDetails) -> str:
-    """Describe what is wrong and what is allowed, with a scenario's keys at this place."""
+    """Describe the error and the allowed values, with a scenario's keys at this place."""
     loc = problem["loc"]
     match problem["type"]:
         case "extra_forbidden":
@@ -308,7 +308,7 @@ def library_dir(explicit: Path | None = None) -> Path:
 
 
 def shipped_library() -> Path:
-    """Return the library that ships, whatever the working directory has."""
+    """Return the library that ships, regardless of the working directory."""
     return next(folder for folder in _shipped() if folder.is_dir())
 
 
@@ -322,7 +322,7 @@ def _shipped() -> tuple[Path, Path]:
 
 
 def library_for(names: Sequence[str], explicit: Path | None = None) -> Path:
-    """Return the library to play `names` from: the one folder that they name, or have files of.
+    """Return the library to play `names` from: the one folder that they name, or that has them.
 
     Raises:
         InputError: as `library_dir`.
@@ -336,7 +336,7 @@ def library_for(names: Sequence[str], explicit: Path | None = None) -> Path:
 def _folder_of(name: str, explicit: Path | None = None) -> Path | None:
     """Return the folder of a file, or the folder that is named; None for a scenario's name.
 
-    A scenario's name is never a folder that happens to be called so: `./NAME` is.
+    A scenario's name is never read as a folder of the same name: write `./NAME` for that.
     """
     path = Path(name)
     if path.suffix in SUFFIXES and is_file(path):
@@ -350,8 +350,8 @@ def require_inside(library: Path, paths: Iterable[Path]) -> None:
     """Refuse scenarios from elsewhere for an agent whose engines are made from `library`.
 
     Raises:
-        InputError: a recogniser made from other sentences would hear something else, and say so to
-            no one.
+        InputError: the scenarios are from elsewhere. The recogniser would hear other sentences,
+            without any warning.
     """
     for path in paths:
         if path.resolve().parent != library.resolve():

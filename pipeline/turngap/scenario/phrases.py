@@ -1,4 +1,4 @@
-"""Search a text for a phrase, whatever its case and punctuation; numbers in words or digits."""
+"""Search a text for a phrase, ignoring case and punctuation; numbers may be words or digits."""
 
 import re
 import unicodedata
@@ -137,13 +137,13 @@ _PARTS = re.compile("[^\\s'\"“”/-]|\\s-\\s")
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A word, or a number as it is compared.
+    """A word, or a number in the form in which it is compared.
 
     Attributes:
         word: in lower case, decomposed; a number as -20, 4.50 or 7:30.
-        mark: what stands between it and the token before; "" if nothing does, not even a space.
+        mark: the text between it and the token before; "" if there is none, not even a space.
         clause: number of its clause; `sentence`: of its sentence.
-        joins: whether it continues with the number before: the 30 of "seven thirty".
+        joins: whether it continues the number before: the 30 of "seven thirty".
     """
 
     word: str
@@ -180,10 +180,10 @@ def says(text: str, phrase: str) -> bool:
 
 
 def mentions(text: str, phrases: Iterable[str], *, no: bool = True) -> Mapping[str, str | None]:
-    """Return for each phrase "" if `text` says it, None if it does not, and why if it may not.
+    """Return for each phrase "" if `text` says it, None if it does not, and the reason if unsure.
 
-    It may not where "not", "little chance" or the like is in the same clause, other than those
-    of the phrases, and with `no` also behind a "No, …".
+    It is unsure if the same clause has "not", "little chance" or the like, outside of the phrases.
+    With `no`, it is also unsure after a "No, …".
     """
     found = {phrase: list(_places(text, phrase)) for phrase in phrases}
     negative = [p for p in found if _negations(_read(p))]
@@ -246,7 +246,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _places(text: str, phrase: str) -> Iterator[tuple[range, str]]:
-    """Yield the places at which `text` says `phrase`, and why that is not sure."""
+    """Yield the places at which `text` says `phrase`, and why each is unsure."""
     said, wanted = _read(text), list(_parts(_read(phrase)))
     strict = bool(_TONES.search(unicodedata.normalize("NFD", text + phrase)))
     for at in range(len(said) if wanted else 0):
@@ -271,7 +271,7 @@ def _parts(wanted: Sequence[_Token]) -> Iterator[Sequence[_Token]]:
 def _match(
     said: Sequence[_Token], at: int, wanted: Sequence[Sequence[_Token]], *, strict: bool
 ) -> tuple[int, str] | None:
-    """Return where the phrase ends if it begins at `at`, and why that is not sure."""
+    """Return where the phrase ends if it begins at `at`, and why that is unsure."""
     whys = [""]
     for i, part in enumerate(wanted):
         token, there = part[0], _unit(said[at].word) if at < len(said) else ""
@@ -299,7 +299,7 @@ def _unit(word: str) -> str:
 
 
 def _same(wanted: _Token, said: _Token, *, strict: bool) -> str | None:
-    """Return None if two words differ, "" if they are the same, and why that is not sure."""
+    """Return None if two words differ, "" if they are the same, and the reason if unsure."""
     one, other = wanted.bare, said.bare
     if _unit(wanted.word) == _unit(said.word):
         return ""
@@ -313,7 +313,7 @@ def _same(wanted: _Token, said: _Token, *, strict: bool) -> str | None:
 
 
 def _why_part(said: Sequence[_Token], at: int, end: int) -> str:
-    """Return why what is said may be a part of a longer word, in Japanese."""
+    """Return why the phrase may be a part of a longer word, in Japanese."""
     edges = [i for i in (at, end) if 0 < i < len(said) and not said[i].mark]
     pairs = [said[i - 1].bare[-1] + said[i].bare[0] for i in edges]
     if any(map(_COMPOUND.fullmatch, pairs)) and any(_HIRAGANA.match(t.word) for t in said):
@@ -324,7 +324,7 @@ def _why_part(said: Sequence[_Token], at: int, end: int) -> str:
 def _number_end(
     said: Sequence[_Token], at: int, wanted: Sequence[_Token]
 ) -> tuple[int, str] | None:
-    """Return where the wanted number ends if it is said from `at` on, and why that is not sure."""
+    """Return where the wanted number ends if it is said from `at` on, and why that is unsure."""
     read, digits = _readings(wanted, said=False), sum(len(t.word) for t in wanted)
     for end in range(at + 1, len(said) + 1):
         number = said[at:end]
@@ -372,7 +372,7 @@ def _readings(numbers: Sequence[_Token], *, said: bool) -> set[str]:
 
 
 def _negations(words: Sequence[_Token]) -> list[range]:
-    """Return which words of a clause deny or weaken it."""
+    """Return the words of a clause that deny or weaken it."""
     text = " ".join(token.word for token in words)
     found = [*_NEGATION.finditer(text), *(_SLIM.finditer(text) if _CHANCE.search(text) else ())]
     return [range(text.count(" ", 0, m.start()), text.count(" ", 0, m.end()) + 1) for m in found]

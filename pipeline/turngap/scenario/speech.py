@@ -1,7 +1,7 @@
-"""Finds where a person's speech begins, pauses and ends in a recording, and says how surely.
+"""Find where a person's speech begins, pauses and ends in a recording, and how sure that is.
 
-Silero finds the speech, whatever its level; the sound near its bounds places them. Every constant
-has a reason next to it and none was fitted; `benchmarks/labels.py` prints what the rule is worth.
+Silero finds the speech at any level; the sound near its bounds places them. Every constant has a
+reason next to it and none was fitted; `benchmarks/labels.py` measures how exact the rule is.
 """
 
 import math
@@ -54,7 +54,7 @@ def digital_silence(pcm: Pcm, rate: int) -> Bools:
 
 
 def _highest(values: NDArray[Number], size: int) -> NDArray[Number]:
-    """Return the highest of the `size` values around each; at the ends, of those there are."""
+    """Return the highest of the `size` values around each value; fewer at the ends."""
     found = np.pad(values, (size // 2, size - 1 - size // 2), mode="edge")
     width = 1
     while width < size:
@@ -175,7 +175,7 @@ class FoundSpeech:
             ten.
         pauses: silences within the speech.
         warnings: reasons to check the bounds by eye.
-        snr_db: how far the voice's loud parts lie above the noise, averaged over three bands, each
+        snr_db: how far the voice's loud parts are above the noise, averaged over three bands, each
             counted from 0 to 30 dB.
     """
 
@@ -231,7 +231,7 @@ class _Sound:
     """A recording in steps of 5 ms: Silero's probability, and each band's level in dB.
 
     Attributes:
-        stretches: those of speech, in steps, as Silero times them.
+        stretches: the stretches of speech, in steps, as Silero times them.
     """
 
     def __init__(self, probability: Floats, levels: Floats, alive: Bools) -> None:
@@ -254,7 +254,7 @@ class _Sound:
         return float(clear.mean())
 
     def left_out(self, bounds: SpeechBounds) -> Iterator[tuple[int, int]]:
-        """Yield what lies outside the bounds, and could be speech: start and end in ms."""
+        """Yield sound outside the bounds that could be speech: start and end in ms."""
         for stretch in _runs(self._probability >= QUIET):
             start_ms, end_ms = (step * STEP_MS for step in stretch)
             outside = end_ms < bounds.start_ms or start_ms > bounds.end_ms
@@ -267,7 +267,7 @@ class _Sound:
         return self._edge(step - 1 - END_LAG_MS // STEP_MS, self._levels[:, :limit])
 
     def start(self, step: int, limit: int) -> _Edge:
-        """Return the start of the stretch that Silero begins at `step`: the end, backwards."""
+        """Return the start of the stretch that Silero begins at `step`: `end` played backwards."""
         steps = self._levels.shape[1]
         mirrored = steps - 1 - (step - START_LAG_MS // STEP_MS)
         edge = self._edge(mirrored, self._levels[:, limit:][:, ::-1])
@@ -283,11 +283,11 @@ class _Sound:
         return _Edge(at * STEP_MS, BY_EYE_MS + spread_ms + IN_NOISE_MS * (1 - clear))
 
     def _audible(self, fade_db: float) -> Floats:
-        """Return the level of each band, shape (3, 1), from which its sound is speech."""
+        """Return the level of each band, shape (3, 1), above which its sound is speech."""
         return np.maximum(self._loud - fade_db, self._noise + ABOVE_NOISE_DB)[:, None]
 
     def _drop_murmurs(self) -> None:
-        """Drop what no one near says before and after the turn."""
+        """Drop the speech of distant people before and after the turn."""
         self._measure()
         while len(self.stretches) > 1:
             if not self._is_as_loud(self.stretches[0]):
@@ -299,7 +299,7 @@ class _Sound:
             self._measure()
 
     def _is_as_loud(self, stretch: tuple[int, int]) -> bool:
-        """Return whether a stretch comes as near to the voice's level as speech that fades."""
+        """Return whether a stretch is as near to the voice's level as speech that fades."""
         levels = np.percentile(self._levels[:, slice(*stretch)], LOUD_PERCENT, axis=1)
         return bool((levels[:, None] > self._audible(FADE_DB[0])).any())
 
@@ -396,8 +396,8 @@ def _warnings(pcm: Pcm, rate: int, sound: _Sound, bounds: SpeechBounds) -> Itera
 def speech_bounds(pcm: Pcm, rate: int, dbfs: float) -> SpeechBounds | None:
     """Return the first and last sample that is audible at `dbfs`, or None if there is none.
 
-    Exact for synthetic speech on a clean line, and for nothing else: in any other recording
-    `turngap.scenario.speech.find_speech` separates speech from noise. Rounded to 0.1 ms.
+    Exact only for synthetic speech on a clean line. For any other recording use
+    `turngap.scenario.speech.find_speech`, which separates speech from noise. Rounded to 0.1 ms.
     """
     onset, end = audible_onset(pcm, rate, dbfs), audible_end(pcm, rate, dbfs)
     if onset is None or end is None or end <= onset:

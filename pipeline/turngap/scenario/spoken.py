@@ -1,7 +1,7 @@
-"""Speaks what a scenario gives as text alone: by an installed voice, once, and then from a cache.
+"""Speak the scenario texts that have no recording, with an installed voice; later from a cache.
 
-What a voice made is stored as it came. Everything else is done to it each time it is loaded: it is
-cut, levelled and laid on a floor of noise as the shipped recordings are, and labelled exactly.
+A voice's audio is stored unchanged. It is processed each time it is loaded: cut, levelled and laid
+on a floor of noise like the shipped recordings, and labelled exactly.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ LEVELS_DB = (-10.0, -5.0)
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """A text as it was spoken: samples at `rate` Hz, and where their speech lies."""
+    """A text as it was spoken: samples at `rate` Hz, and the bounds of its speech."""
 
     pcm: Pcm
     rate: int
@@ -69,7 +69,7 @@ class Voice:
         """Return the voice with this name, or the first that is installed.
 
         Raises:
-            InputError: there is no such voice, or none at all, with what installs one.
+            InputError: there is no such voice, or none at all; the hint says how to install one.
         """
         if asked is None:
             return _first()
@@ -93,7 +93,7 @@ class Voice:
         """Speak a text.
 
         Raises:
-            InputError: nothing can be heard of it.
+            InputError: the result has no audible speech.
             TurngapError: the voice cannot be loaded, or failed.
         """
         pcm, rate = self._spoken(text)
@@ -139,7 +139,7 @@ def cache() -> Path:
 
 
 def _keep(file: Path, pcm: Pcm, rate: int) -> bool:
-    """Store a text's speech, if that can be done; where it cannot, it is spoken each time."""
+    """Store a text's speech if possible; otherwise it is spoken each time."""
     import soundfile
 
     encoded = BytesIO()
@@ -156,7 +156,7 @@ def _that_speak() -> list[BackendSpec]:
 
 
 def _missing(spec: BackendSpec) -> list[str]:
-    """List the remedies that install what the voice lacks."""
+    """List the commands that install the parts that the voice lacks."""
     return list(dict.fromkeys(need.remedy for need in spec.speaks_with if not need.met()))
 
 
@@ -186,7 +186,7 @@ def _levelled(pcm: Pcm) -> Pcm:
 
 
 def _take(pcm: Pcm, rate: int, *, seed: int) -> Take:
-    """Label clean speech, and lay it on the floor of noise that lies between the turns, too."""
+    """Label clean speech, and lay it on the floor of noise that also lies between the turns."""
     floor = np.random.default_rng(seed).standard_normal(len(pcm))
     noisy = pcm + floor * dbfs_to_amplitude(LINE_FLOOR_DBFS)
     at, *others = (speech_bounds(pcm, rate, AUDIBLE_DBFS + db) for db in (0.0, *LEVELS_DB))

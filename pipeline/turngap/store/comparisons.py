@@ -20,7 +20,7 @@ INCONCLUSIVE = "inconclusive"
 
 
 class PriceRecord(Stored):
-    """US dollars a turn on average, and a right answer; None with the reason in `why_none`."""
+    """US dollars for an average turn and for a right answer; None with the reason in `why_none`."""
 
     usd_per_turn: float | None
     usd_per_right: float | None

@@ -55,7 +55,7 @@ class PageSocket(Protocol):
 
 @dataclass(slots=True)
 class Playback:
-    """How much of the agent's audio the page has played, in the agent's samples.
+    """Progress of the page through the agent's audio, in the agent's samples.
 
     Attributes:
         sent: how many samples went to the page.

@@ -1,6 +1,6 @@
-"""The model of whichever server runs on this machine, or else the project's own.
+"""The model of a server that runs on this machine, or else the project's own.
 
-Servers are looked for only on loopback, and for half a second.
+Servers are searched for only on loopback, and for half a second.
 """
 
 import json
@@ -78,7 +78,7 @@ class LocalServer:
     """A server that lists its models.
 
     Attributes:
-        name: what usually listens on its port, or vLLM where it says that it is one.
+        name: the usual server on its port, or vLLM if it says that it is one.
     """
 
     port: int
@@ -93,7 +93,7 @@ class LocalServer:
 def servers(ports: Sequence[int], wait_s: float = WAIT_S) -> list[LocalServer]:
     """Return the servers that list a model at `/v1/models`, in the order of `ports`.
 
-    All are asked at the same time. One that has not answered after `wait_s` is not waited for.
+    All are asked at the same time, and each has `wait_s` to answer.
     """
     answers: queue.SimpleQueue[LocalServer | None] = queue.SimpleQueue()
     for port in ports:
@@ -127,16 +127,16 @@ def _server_at(port: int, wait_s: float) -> LocalServer | None:
 
 
 def model_of(models: Sequence[str]) -> str | None:
-    """Return the first model whose name is not that of one for another task; None without one."""
+    """Return the first model whose name does not suggest another task; None without one."""
     return next((name for name in models if not _NO_TALK.search(name.lower())), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The source of an answer, and why.
+    """The source of an answer, and the reason for it.
 
     Attributes:
-        server: where and with what it is asked; None for the project's own model.
+        server: the server and its model; None for the project's own model.
         own: settings of the project's own model.
     """
 
@@ -151,7 +151,7 @@ _CHOOSING = threading.Lock()
 
 
 def chosen(settings: LocalSettings) -> Choice:
-    """Return the choice that answers, or the first to be tried if none was."""
+    """Return the choice that answers, or the first to be tried if none has answered."""
     with _CHOOSING:
         return _READY.get(settings.model_dump_json()) or _choices(settings)[0]
 
@@ -160,7 +160,7 @@ def ready(settings: LocalSettings) -> Choice:
     """Return the first choice that answers a question, once a process.
 
     Raises:
-        AgentError: the server that was asked for by its address does not answer as it should.
+        AgentError: the server that was requested by its address does not answer as it should.
     """
     with _CHOOSING:
         key = settings.model_dump_json()
@@ -185,7 +185,7 @@ def _choices(settings: LocalSettings) -> list[Choice]:
 
 
 def _own_prompt() -> str:
-    """Return the prompt of the project's own model: without its facts it makes them up."""
+    """Return the prompt of the project's own model: without these facts it makes them up."""
     stack = resources.files("turngap_services.stacks").joinpath("embedded.toml").read_text("utf-8")
     return str(tomllib.loads(stack)["pipeline"]["system_prompt"])
 
@@ -230,7 +230,7 @@ def _server(
 
 
 def _tried(choices: list[Choice]) -> Choice:
-    """Return the first choice that answers; an error of the last one is raised."""
+    """Return the first choice that answers; if all fail, raise the last one's error."""
     failed = ""
     for choice in choices[:-1]:
         try:
@@ -276,7 +276,7 @@ def create(settings: LocalSettings, clock: Clock) -> "LLMService[Any]":
 
 
 def _toolless(settings: LocalSettings) -> str | None:
-    """Return why it calls no tools: without a server the project's own model knows none."""
+    """Return why it calls no tools: without a server, the project's own model cannot call them."""
     found = chosen(settings)
     return found.why if found.server is None else None
 

@@ -23,7 +23,7 @@ from turngap.backends import COUNTS
 
 
 class PlainParams(TypedDict):
-    """The prompt of such a model."""
+    """The prompt of a model that sees only roles and texts."""
 
     messages: list[dict[str, Any]]
 
@@ -52,7 +52,7 @@ def plain_settings(
     max_tokens: int | None = None,
     seed: int | None = None,
 ) -> LLMSettings:
-    """Build the settings of a model that knows no others; pipecat needs every field."""
+    """Build the settings of a model that has no others; pipecat needs every field."""
     return LLMSettings(
         model=model,
         system_instruction=None,
@@ -85,11 +85,11 @@ class PlainLLMService(LLMService[PlainAdapter]):
         raise NotImplementedError
 
     def counts_of(self, heard: list[str]) -> dict[str, float]:
-        """Return figures to store with the turn, by name, from what the user said in each turn."""
+        """Return figures to store with the turn, by name, from the user's words in each turn."""
         return {}
 
     async def _note(self, frame: Frame) -> None:
-        """Take note of a frame before it is answered or passed on."""
+        """Note a frame before it is answered or passed on."""
 
     def can_generate_metrics(self) -> bool:
         return True
@@ -130,8 +130,8 @@ def offered(context: LLMContext) -> Sequence[FunctionSchema]:
 def plain_messages(context: LLMContext, *, tools: bool = False) -> list[dict[str, Any]]:
     """Return role and text of each message of the conversation.
 
-    Tool calls and their results are left out, as these models know neither; with `tools` they are
-    included as text, in the role `tool`.
+    Tool calls and their results are left out, because these models know neither. With `tools` they
+    are included as text, in the role `tool`.
     """
     plain: list[dict[str, Any]] = []
     for message in context.get_messages():
@@ -155,7 +155,7 @@ def _text(content: Any) -> str:
 
 
 def turns_heard(messages: list[dict[str, Any]]) -> list[str]:
-    """Return what the user said in each turn; messages with no answer between them are one turn."""
+    """Return the user's words in each turn; messages with no answer between them are one turn."""
     turns: list[str] = []
     answered = True
     for message in messages:

@@ -1,4 +1,4 @@
-"""Questions to a language model's server before a conversation depends on it, and whole replies."""
+"""Checks of a language model's server before a conversation needs it, and whole replies."""
 
 import http.client
 import json
@@ -31,7 +31,7 @@ def connection_headers(*, keep_alive: bool) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """The way to ask a server, and what to correct if it does not answer.
+    """The way to ask a server, and the corrections to suggest if it does not answer.
 
     Attributes:
         key_env: environment variable that holds its key.
@@ -53,7 +53,7 @@ class Asking:
 
 
 def ask(url: str, asking: Asking, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the JSON object that `url` answers with; a `body` is sent as a POST.
+    """Return the JSON object with which `url` answers; a `body` is sent as a POST.
 
     Raises:
         AgentError: there is no answer, the key is refused, or it is another kind of server.
@@ -126,15 +126,15 @@ THOUGHTS = ("reasoning_content", "reasoning")
 def without_reasoning(
     base_url: str, model: str, asking: Asking, extra: dict[str, Any]
 ) -> tuple[dict[str, Any], bool]:
-    """Request an unheard reply, so that the server does its one-time work now.
+    """Request an unheard reply, to let the server do its one-time work now.
 
     The prompt is as long as a conversation's first: after one of two tokens, vLLM 0.32 on a CPU
     took 474 ms to the first token of the first turn, and about 50 ms from then on.
 
     Returns:
-        The further keys that each request may have: `extra`, and what switches the model's
-        reasoning off, as far as the server takes that and unless `extra` has a switch itself. And
-        whether the server separated the model's thoughts from its answer.
+        The further keys of each request: `extra`, and the switch for the model's reasoning, if the
+        server accepts it and `extra` has none itself. And whether the server separated the model's
+        thoughts from its answer.
 
     Raises:
         AgentError: as `ask`.
@@ -171,7 +171,7 @@ def _tells_thoughts_apart(answer: dict[str, Any]) -> bool:
 def begins_in_thought(base_url: str, model: str, asking: Asking, body: dict[str, Any]) -> bool:
     """Ask a server whether its chat template begins the reply within a thought.
 
-    vLLM shows a prompt's tokens, llama.cpp its text; of any other server it is not known.
+    vLLM shows a prompt's tokens, llama.cpp its text; other servers do not show it.
     """
     root = base_url.rstrip("/").removesuffix("/v1")
     question = {"model": model, "messages": [{"role": "user", "content": "hello"}]}
@@ -206,7 +206,7 @@ _CHECKED = Loaded[None]()
 def check_model(
     provider: str, model: str, models_url: str, asking: Asking, *, dated: bool = False
 ) -> None:
-    """Ask a provider, once a process, whether the key is right and the model is there.
+    """Ask a provider, once a process, whether it accepts the key and has the model.
 
     Args:
         provider: name of the backend.
@@ -242,8 +242,8 @@ else:
 class WholeReply:
     """A streamed reply that fails if it stops before its end.
 
-    A server that dies may leave a connection that was closed in order, which the client takes for
-    the end of the reply.
+    A server that dies may still close its connection in order, which the client takes for the end
+    of the reply.
 
     Args:
         stream: the stream of OpenAI's or Anthropic's client.
@@ -268,7 +268,7 @@ class WholeReply:
         """Yield the chunks.
 
         Raises:
-            ConnectionError: the reply stopped without anything that finishes it.
+            ConnectionError: the reply stopped before any sign of its end.
         """
         finished = False
         chunks = aiter(self._stream)
@@ -291,9 +291,9 @@ class WholeReply:
 class _Done:
     """A note of `data: [DONE]`, with which many servers end a stream without `finish_reason`.
 
-    OpenAI's client swallows it, so this replaces the stream's decoder, which is private.
-    A client that has none there is believed that a reply which ended in order is whole, and a
-    warning says so: no reply is called broken because of another version of a library.
+    OpenAI's client drops it, so this replaces the stream's decoder, which is private. If a client
+    has no such decoder, a reply that ended in order counts as whole, and a warning says so: another
+    version of a library must not make replies count as broken.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -311,15 +311,15 @@ class _Done:
 
 
 def _finished(chunk: "ChatCompletionChunk") -> bool:
-    """Return whether this is a choice's last chunk, which has a reason for the end."""
+    """Return whether this is a choice's last chunk, which gives the reason for the end."""
     return any(choice.finish_reason for choice in chunk.choices or ())
 
 
 class AskedOnce(_Base):
-    """A mixin that sends each request once, before a service that derives from OpenAI's.
+    """A mixin that sends each request once; put it before a service that derives from OpenAI's.
 
-    The client's two silent retries would turn a server that refuses or drops requests into one that
-    seems slow.
+    The client's two silent retries would hide that a server refuses or drops requests: it would
+    only seem slow.
     """
 
     async def get_chat_completions(self, context: Any) -> Any:
@@ -328,7 +328,7 @@ class AskedOnce(_Base):
         return WholeReply(stream, _finished, lambda: done.seen, self._note_thoughts)
 
     async def _note_thoughts(self, chunk: "ChatCompletionChunk") -> None:
-        """Push the model's thoughts, where the server separates them from the answer."""
+        """Push the model's thoughts, if the server separates them from the answer."""
         for choice in chunk.choices or ():
             thoughts = (getattr(choice.delta, field, None) for field in THOUGHTS)
             if thought := next(filter(None, thoughts), None):

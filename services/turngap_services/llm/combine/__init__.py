@@ -33,7 +33,7 @@ class CombinedSettings(BackendSettings):
         return []
 
     def callers(self) -> list[Named]:
-        """List the parts that have to call tools for the combined model to call any."""
+        """List the parts that must call tools if the combined model is to call any."""
         return self.named()
 
     def prices(self) -> list[Price | None]:
@@ -89,7 +89,7 @@ class PairSettings(CombinedSettings):
 
 
 class ByTheFullSettings(PairSettings):
-    """Two LLMs, of which only the full one calls tools."""
+    """Two LLMs; only the full one calls tools."""
 
     def callers(self) -> list[Named]:
         return self.named()[1:]

@@ -1,4 +1,4 @@
-"""One LLM inside another: what it reads of a conversation, its requests and their cost."""
+"""One LLM inside another: its view of a conversation, its requests and their cost."""
 
 import asyncio
 import json
@@ -62,12 +62,12 @@ def difficulty(said: str, before: Sequence[str] = (), *, tools: bool = False) ->
     """Return why the turn `said` looks hard, a point each; empty if it looks easy.
 
     Args:
-        said: what the person says now.
-        before: what both sides said in the conversation until then.
+        said: the person's words now.
+        before: the words of both sides in the conversation until then.
         tools: whether the turn looks like one for a tool (`is_about`).
 
-    `long` (over 12 words) and `very_long` (over 25): more is asked for. `tools`: the answer has
-    to be looked up. `numbers`: digits or number words, where small models go wrong first.
+    `long` (over 12 words) and `very_long` (over 25): the person asks for more. `tools`: the answer
+    has to be looked up. `numbers`: digits or number words, the first weakness of small models.
     `negation`: a word that denies or takes something back. `new_topic`: none of the turn's content
     words was said before.
     """
@@ -161,18 +161,18 @@ class PartFailedError(Exception):
 
 
 class Ask:
-    """One request to a part, and what has come of it.
+    """One request to a part, and its results so far.
 
     Attributes:
         prompt_chars: length of the prompt.
         pieces: number of pieces of text so far; with most services a piece is a token.
         used: tokens that the service says it used, if it has said.
         first_ms: time to the first token, of text or of a call, if there is one.
-        thoughts: number of pieces of what it thought, which are no part of the answer.
-        thought_ms: what they took.
-        news_ns: when something last came of it, or the request was made.
+        thoughts: number of pieces of its thoughts, which are no part of the answer.
+        thought_ms: time that the thoughts took.
+        news_ns: when the request last had news, or was made.
         calls: tool calls, which come whole at the reply's end.
-        failed: why the part cannot answer, if so.
+        failed: why the part cannot answer, if it cannot.
         given_up: whether it was ended for being silent too long.
         begun: set once the first token is there, or none will come.
         ready: set once it is known whether the part answers.
@@ -235,7 +235,7 @@ class Ask:
         self.ready.set()
 
     def think(self, at_ns: int) -> None:
-        """Note a piece of what it thinks: the first token is still waited for."""
+        """Note a piece of its thoughts; the wait for the first token continues."""
         if not self.over:
             self.thoughts += 1
             self.thought_ms += (at_ns - (self._piece_ns or at_ns)) / 1e6
@@ -280,14 +280,14 @@ def _chars(message: Any) -> int:
 
 
 class Meter:
-    """The sum of what all requests of one turn have used so far, the losers' included."""
+    """The sum of the usage of all requests of one turn so far, the losers' included."""
 
     def __init__(self, asks: Sequence[Ask]) -> None:
         self._asks = asks
         self._told: dict[str, float] = {}
 
     def take(self) -> dict[str, float]:
-        """Return what was added since the last call, by name; negative if an estimate was too high.
+        """Return the usage added since the last call, by name; negative after a high estimate.
 
         Parts with a price are counted in USD, tokens of the others as unpriced.
         """
@@ -308,11 +308,11 @@ class Meter:
 
 
 class Part:
-    """An LLM service that answers to another instead of to the pipeline.
+    """An LLM service that answers to another service instead of to the pipeline.
 
-    It runs in a pipeline of its own, so that an interruption cancels its request as it would in the
-    agent's, and what it pushes is heard only here. Its tool calls are noted and not run: it is not
-    decided yet whose answer is heard, and what a tool did cannot be undone.
+    It runs in a pipeline of its own: an interruption cancels its request as it would in the
+    agent's, and its frames reach only this service. Its tool calls are noted and not run, because
+    it is not decided yet whose answer is heard, and the effects of a tool cannot be undone.
 
     Attributes:
         name: the backend's name.
@@ -359,7 +359,7 @@ class Part:
     def prompt(self, context: LLMContext) -> LLMContext:
         """Return a copy of the conversation, with its tools if the part calls tools.
 
-        What is said meanwhile belongs to the conversation and not to this request.
+        Later words belong to the conversation and not to this request.
         """
         messages = list(context.messages)
         if not self.tools:
@@ -367,7 +367,7 @@ class Part:
         return LLMContext(messages, context.tools, context.tool_choice)
 
     async def ask(self, context: LLMContext) -> Ask:
-        """Ask for a reply; anything that still comes of an earlier request is ignored."""
+        """Ask for a reply; ignore everything that still arrives from an earlier request."""
         await self._settled.wait()
         prompt = self.prompt(context)
         ask = self._ask = Ask(self, prompt_chars(prompt), self._clock.now_ns())
@@ -376,7 +376,7 @@ class Part:
         return ask
 
     async def cancel(self) -> None:
-        """Drop the running request, if there is one; return when its service has let go of it."""
+        """Drop the running request, if any; return when its service has released it."""
         if self._ask is not None and not self._ask.over:
             await self._drop()
             self._ask.end()
@@ -404,7 +404,7 @@ class Part:
             await first_of(news.wait(), self._clock.sleep_until_ns(due_ns))
 
     async def _wants(self, function_calls: Sequence[FunctionCallFromLLM]) -> None:
-        """Take the place of the service's own method, which would run the calls."""
+        """Replace the service's own method, which would run the calls."""
         if self._ask is not None and function_calls:
             self._ask.call(function_calls, self._clock.now_ns())
 

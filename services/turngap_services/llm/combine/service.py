@@ -60,8 +60,8 @@ Pair = TypeVar("Pair", bound=PairSettings)
 class CombinedLLMService(PlainLLMService, Generic[Settings]):
     """Several models; subclasses decide which one answers.
 
-    Tools are called here, for the part whose reply is kept, when that reply has been said. The part
-    that called a tool answers its result.
+    This service calls the tools, once the chosen part's reply has been said. The part that called a
+    tool also answers its result.
     """
 
     backend: ClassVar[str]
@@ -151,7 +151,7 @@ class CombinedLLMService(PlainLLMService, Generic[Settings]):
         return said
 
     def _left_ms(self) -> float:
-        """Return what is left of this turn's budget for the first token.
+        """Return the rest of this turn's budget for the first token.
 
         If the end of the person's last word is not known, the budget begins with the request.
         """
@@ -207,7 +207,7 @@ class CombinedLLMService(PlainLLMService, Generic[Settings]):
     async def _call(self, context: LLMContext) -> None:
         """Run the tools that the heard reply calls.
 
-        A call that another part made in this turn is not repeated, as what it did stays done.
+        A call that another part made in this turn is not repeated, because its effects remain.
         """
         calls = self._kept.calls if self._kept else ()
         if self._kept is None or not calls:
@@ -288,7 +288,7 @@ class RaceLLMService(PairLLMService[RaceSettings]):
         return winner
 
     async def _winner(self, fast: Ask, full: Ask, deadline_ns: int) -> Ask:
-        """Return the full one up to the deadline; from then on whichever has a token first.
+        """Return the full one up to the deadline; after it, whichever has a token first.
 
         A call's first token counts, too; the other model runs on until the call is whole.
         """
@@ -351,7 +351,7 @@ class RouteLLMService(PairLLMService[RouteSettings]):
         return for_tool or (hard and in_time)
 
     def _learn(self) -> None:
-        """Add the full model's time to first token, or how long it was waited for, to the mean."""
+        """Add the full model's time to first token, or the time waited for it, to the mean."""
         for ask in self._asks:
             in_vain_ms = self._combined.first_token_ms if ask.given_up else None
             ms = in_vain_ms if ask.first_ms is None else ask.first_ms
@@ -393,9 +393,9 @@ class BestOfLLMService(CombinedLLMService[BestOfSettings]):
 
 
 def words_of(ask: Ask) -> list[str]:
-    """Return what a candidate is judged by: its words, and each call with and without arguments.
+    """Return the parts of a candidate to compare: words, and calls with and without arguments.
 
-    So two calls of one tool are alike, the more so with the same arguments, and unlike any text.
+    Two calls of one tool are thus alike, more so with the same arguments, and unlike any text.
     """
     calls = [word for call in ask.calls for word in (f"{call.function_name}()", written(call))]
     return [*tokens(ask.said), *calls]
@@ -405,8 +405,8 @@ def best(words: Sequence[Sequence[str]]) -> int:
     """Return the index of the candidate that the others agree with most, the first of equals.
 
     A candidate's score is its mean likeness to the others: the words that both have, divided by the
-    words that either has. Both are cut to the length of the shorter one, as a longer one may just
-    have come sooner.
+    words that either has. Both are cut to the length of the shorter one, because a longer one may
+    just have come sooner.
     """
 
     def score(at: int) -> float:
@@ -443,7 +443,7 @@ INSTRUCTION = (
 
 
 class OpenerLLMService(PairLLMService[OpenerSettings]):
-    """A reply whose first clause is the fast model's, and whose rest the full one's."""
+    """A reply whose first clause is the fast model's, and whose rest is the full one's."""
 
     backend = "opener"
     # The opening of an answer that is still to come, and when it was said (ns).
@@ -492,7 +492,7 @@ class OpenerLLMService(PairLLMService[OpenerSettings]):
             yield piece
 
     async def _behind_opening(self, ask: Ask) -> AsyncGenerator[str]:
-        """Yield what the full model says after the opening; a call alone is not an answer yet."""
+        """Yield the full model's text after the opening; a call alone is not an answer yet."""
         self._kept = ask
         if self._opened is None or not ask.pieces:
             async for piece in ask.text():
@@ -506,7 +506,7 @@ class OpenerLLMService(PairLLMService[OpenerSettings]):
             yield piece
 
     async def _opening(self, words: AsyncGenerator[str]) -> tuple[str, str]:
-        """Return the first clause, or the first words of a long one, and what came after it so far.
+        """Return the first clause, or the first words of a long one, and the text after it so far.
 
         Both are empty if the model says nothing.
         """
@@ -533,10 +533,10 @@ class OpenerLLMService(PairLLMService[OpenerSettings]):
         return with_messages(context, {"role": "system", "content": note})
 
     async def _going_on(self, opening: str, full: Ask) -> AsyncGenerator[str]:
-        """Yield what the full model says, without what was said already.
+        """Yield the full model's text without the part that was said already.
 
-        If it says the opening again, that is left out. A model that was told the opening is trusted
-        to continue it or to take it back. One that did not get it has answered anew: if it says
+        If it repeats the opening, that is left out. A model that was given the opening is trusted
+        to continue it or to take it back. A model that was not has answered anew: if it says
         something else, the opening is taken back first.
         """
         pieces = full.text()

@@ -1,4 +1,4 @@
-"""From settings to pipecat's service of Anthropic, once Anthropic has been seen to answer."""
+"""Settings to pipecat's service of Anthropic, after a check that Anthropic answers."""
 
 import os
 from typing import Any
@@ -18,7 +18,7 @@ _FAST = "fast-mode-2026-02-01,interleaved-thinking-2025-05-14"
 
 
 class _Anthropic(AnthropicLLMService):
-    """pipecat's service, with replies that fail if cut, and its client closed with the session."""
+    """pipecat's service, but a cut reply fails, and the client closes with the session."""
 
     async def _create_message_stream(self, api_call: Any, params: Any) -> Any:
         stream = await super()._create_message_stream(api_call, params)

@@ -1,4 +1,4 @@
-"""From settings to pipecat's service of a provider, once the provider has been seen to answer."""
+"""Settings to pipecat's service of a provider, after a check that the provider answers."""
 
 import os
 from typing import Any

@@ -21,7 +21,7 @@ class Background:
 
     Attributes:
         streams: mean number of them that are answered at the same time.
-        prompt: tokens of each prompt, of which `unread` are not in the prefix cache.
+        prompt: tokens of each prompt; `unread` of them are not in the prefix cache.
         output: mean tokens of each reply; geometric.
     """
 
@@ -32,7 +32,7 @@ class Background:
 
 
 class LiveServer:
-    """One server that all sessions of a process share. Time passes by its clock alone.
+    """One server that all sessions of a process share. Its clock alone moves its time.
 
     Args:
         server: the hardware and the model; batching is continuous.
@@ -65,7 +65,7 @@ class LiveServer:
         return self._before + self._engine.steps
 
     async def tokens(self, prompt: int, output: int) -> AsyncGenerator[int]:
-        """Ask for a reply; yield how many of its tokens are out, each time there are more.
+        """Ask for a reply; yield the number of its tokens so far, each time there are more.
 
         Closing the generator drops the request at the end of the running step.
         """
@@ -132,9 +132,9 @@ class LiveServer:
 
 
 def _rate(costs: StepCosts, background: Background) -> float:
-    """Return the requests a second that keep the background's streams going.
+    """Return the requests a second that keep the number of background streams constant.
 
-    As many come as end: in each step one in `output` of the streams, with its prompt to compute.
+    As many begin as end: in each step one in `output` of the streams, with its prompt to compute.
     """
     streams, known = background.streams, background.prompt - background.unread
     coming = streams / background.output

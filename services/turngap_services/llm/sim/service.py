@@ -1,4 +1,4 @@
-"""The simulated models as pipecat services: what they say and when, by a seed."""
+"""The simulated models as pipecat services: their words and timing, by a seed."""
 
 import json
 import random
@@ -43,7 +43,7 @@ _PLACE = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True, slots=True)
 class LibraryTurn:
-    """A turn of a scenario: what is said, what was said before it, what is called and replied."""
+    """A turn of a scenario: its words, the words before it, its tool calls and its reply."""
 
     said: str
     before: str | None
@@ -52,7 +52,7 @@ class LibraryTurn:
 
 
 def library_turns(scenarios: Iterable["Scenario"]) -> tuple[LibraryTurn, ...]:
-    """Return every turn of every scenario, with what is said reduced to spoken words."""
+    """Return every turn of every scenario, with its text reduced to spoken words."""
     found: list[LibraryTurn] = []
     for scenario in scenarios:
         before: str | None = None
@@ -69,14 +69,14 @@ def reply_to(
     default: str,
     results: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the reply of the turn that is most like what was heard last.
+    """Return the reply of the turn that is most like the last words heard.
 
     Args:
-        heard: what the user said, turn by turn; not empty.
+        heard: the user's words, turn by turn; not empty.
         script: the turns to choose from.
-        default: the reply if no turn is like it, or that turn has no reply, or the reply needs a
-            result that no tool gave.
-        results: what the tools that were called for it gave, by key.
+        default: the reply if no turn is similar, the turn has no reply, or the reply needs a result
+            that no tool gave.
+        results: the results of the tools that were called for it, by key.
     """
     turn = turn_for(heard, script)
     if turn is None or turn.reply is None:
@@ -85,7 +85,7 @@ def reply_to(
 
 
 def turn_for(heard: Sequence[str], script: Sequence[LibraryTurn]) -> LibraryTurn | None:
-    """Return the turn that is most like what was heard last; `heard` is not empty."""
+    """Return the turn that is most like the last words heard; `heard` is not empty."""
     last = _plain(heard[-1])
     before = _plain(heard[-2]) if len(heard) > 1 else None
     best: tuple[float, LibraryTurn] | None = None
@@ -100,7 +100,7 @@ def turn_for(heard: Sequence[str], script: Sequence[LibraryTurn]) -> LibraryTurn
 
 
 def _placed(before: str | None, expected: str | None) -> float:
-    """Return how well what was heard before fits the turn's place in its scenario, 0 to 1."""
+    """Return how well the words before fit the turn's place in its scenario, 0 to 1."""
     if before is None or expected is None:
         return float(before is expected)
     return fuzz.ratio(before, expected) / 100
@@ -123,13 +123,13 @@ def tokens(text: str) -> list[str]:
 
 
 class PromptCache:
-    """The last prompt, whose common beginning with the next one need not be read again."""
+    """The last prompt; the beginning that the next one shares need not be read again."""
 
     def __init__(self) -> None:
         self._read: list[str] = []
 
     def unread(self, prompt: Sequence[str]) -> int:
-        """Return how many tokens of `prompt` come after what it shares with the last one."""
+        """Return how many tokens of `prompt` come after the part shared with the last one."""
         shared = takewhile(lambda pair: pair[0] == pair[1], zip(self._read, prompt, strict=False))
         return len(prompt) - sum(1 for _ in shared)
 
@@ -159,7 +159,7 @@ def due_ns(
 class LibraryLLMService(PlainLLMService):
     """A script from the scenario library, token by token, at a pace that subclasses decide.
 
-    If the library says that a tool is called first, and the conversation offers it, it is called.
+    If the library says that a tool is called first, it is called if the conversation offers it.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class LibraryLLMService(PlainLLMService):
 
 
 class SimLLMService(LibraryLLMService):
-    """Paced as its settings say."""
+    """A script at the pace in its settings."""
 
     def __init__(
         self, *, settings: SimSettings, script: tuple[LibraryTurn, ...], clock: Clock
@@ -277,9 +277,9 @@ def offers(context: LLMContext, calls: Iterable["Call"]) -> bool:
 
 
 def results_of(context: LLMContext) -> dict[str, Any] | None:
-    """Return what the tools called since the user's last words gave, by key; None without a call.
+    """Return the results of the tools called since the user's last words; None without a call.
 
-    A tool that failed gives no values, only words about the failure.
+    They are by key. A tool that failed gives no values, only words about the failure.
     """
     results: dict[str, Any] | None = None
     for message in context.get_messages():
@@ -301,10 +301,10 @@ WRONG = "sim_wrong"
 
 
 class ServedLLMService(LibraryLLMService):
-    """A script at the pace of a simulated server, and wrong as often as its accuracy says.
+    """A script at the pace of a simulated server, with the share of wrong replies that it is given.
 
-    What it says depends on its `model`, not on how that is served: two servers of one model are
-    wrong in the same turns.
+    Its words depend on its `model`, not on the server: two servers of one model are wrong in the
+    same turns.
     """
 
     def __init__(
@@ -364,7 +364,7 @@ def wrong_reply(right: str, script: Sequence[LibraryTurn], key: str) -> str | No
 
 
 def prepare(settings: LibrarySettings) -> None:
-    """Read the library. To import this module is the rest of it."""
+    """Read the library. Importing this module does the rest."""
     scenarios(settings.library)
 
 

@@ -37,7 +37,7 @@ class SmallSettings(BackendSettings):
 
     @property
     def directory(self) -> Path:
-        """Return where the model lies."""
+        """Return the model's folder."""
         return Path(__file__).parent / self.model if isinstance(self.model, str) else self.model
 
 

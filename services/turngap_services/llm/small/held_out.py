@@ -1,4 +1,4 @@
-"""The share of a model's right answers on dialogues that were held out when it was made.
+"""The share of a model's right answers on dialogues that were held out from its training.
 
 `held_out.json` is next to the model; `python -m training.ship` writes it.
 """
@@ -52,10 +52,10 @@ def read_held_out(directory: Path) -> HeldOutRecord | None:
 
 
 def held_out_share(settings: SmallSettings) -> HeldOutRecord | None:
-    """Read how often the model was right when it was made; None if that is not known.
+    """Read the share of right answers measured when the model was made; None if not known.
 
-    The figures are of int8 arithmetic on a CPU and of whole replies of the likeliest tokens, so
-    they say nothing of any other.
+    The figures were measured with int8 arithmetic on a CPU, and whole replies of the likeliest
+    tokens. They do not apply to any other use.
     """
     as_counted = settings.compute_type in (None, "int8") and all(
         getattr(settings, name) == SmallSettings.model_fields[name].default

@@ -126,7 +126,7 @@ class SmallModel:
             said = said[1:]
 
     def _keep(self, system: list[dict[str, Any]]) -> None:
-        """Read the prompts that begin with these messages from there on, once they were read."""
+        """Make prompts that begin with these messages start after them, once they were read."""
         if not system or len(self._kept) == _MOST_KEPT:
             return
         # A template may refuse to begin without a user: then every turn reads all of its prompt.
@@ -173,8 +173,8 @@ class SmallModel:
             prompt: from `prompt`.
             hear: called with each piece of text as soon as it is there, in a thread of the engine.
             stop: once set, the reply ends with the next token.
-            least_tokens: the reply does not end before it has this many; a load test's replies are
-                then as long as those of a server that was asked for a number.
+            least_tokens: the least length of the reply; a load test's replies are then as long as
+                those of a server that was asked for a number.
 
         Raises:
             AgentError: the engine failed.
@@ -216,7 +216,7 @@ class SmallModel:
         return Reply(len(prompt), count, not stop.is_set())
 
     def warm_up(self) -> None:
-        """Make an unheard reply, as the first one is slow."""
+        """Make an unheard reply, because the first one is slow."""
         messages = [{"role": "system", "content": "hello"}, {"role": "user", "content": "hello"}]
         self.say(self.prompt(messages), lambda _: None, threading.Event())
 
@@ -270,7 +270,7 @@ def _refuse(why: str) -> None:
 
 
 def _mark(value: Any) -> str:
-    """Return a special token, which the file has as text, as an object, or not at all."""
+    """Return a special token; the file has it as text, as an object, or not at all."""
     return value["content"] if isinstance(value, dict) else value or ""
 
 

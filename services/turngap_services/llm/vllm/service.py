@@ -1,4 +1,4 @@
-"""vLLM as a pipecat service: the server, found or started, and its own times of a reply."""
+"""vLLM as a pipecat service: a server, found or started, and its own times of a reply."""
 
 import asyncio
 import atexit
@@ -59,13 +59,13 @@ _ERROR = re.compile(
 
 
 class Server:
-    """One running server, which ends with this process, and all that it has started with it.
+    """One running server; it ends with this process, together with all processes that it started.
 
     vLLM's workers are processes of their own, which would keep the GPU's memory.
 
     Args:
         model: a directory or a hub's model id.
-        folder: the model's files, where turngap has fetched them.
+        folder: the model's files, if turngap has downloaded them.
 
     Attributes:
         base_url: its address.
@@ -180,7 +180,7 @@ Reading = dict[str, float]
 
 
 def reading(text: str) -> Reading:
-    """Read a page of metrics: ms of each phase, and the number of requests, over all that ended.
+    """Read a page of metrics: ms of each phase and the number of requests, over all that ended.
 
     Raises:
         ValueError: the page is not vLLM's.
@@ -198,7 +198,7 @@ def reading(text: str) -> Reading:
 
 
 def between(before: Reading, after: Reading) -> dict[str, float]:
-    """Return a turn's counts: each phase's mean, and how many requests besides its own ended.
+    """Return a turn's counts: each phase's mean, and the number of other requests that ended.
 
     Empty if no request ended, or the server was restarted.
     """
@@ -210,11 +210,11 @@ def between(before: Reading, after: Reading) -> dict[str, float]:
 
 
 class ServerTimes:
-    """One server's metrics; never read while a reply is waited for.
+    """One server's metrics; never read while someone waits for a reply.
 
     Args:
         base_url: the server's address, as OpenAI's clients take it.
-        headers: sent with each reading, as a proxy may want the key here too.
+        headers: sent with each reading, because a proxy may want the key here too.
     """
 
     def __init__(self, base_url: str, headers: dict[str, str]) -> None:
@@ -249,9 +249,9 @@ def _page(request: urllib.request.Request) -> str:
 class VllmLLMService(AskedOnce, OpenAILLMService):
     """Pipecat's service for a vLLM server.
 
-    The server's own times are read when the reply has ended, so that no turn waits for them, and
-    pushed then. Another reading when the person begins to speak excludes other people's earlier
-    requests. An interrupted reply gets no times, as the server does not count it.
+    The server's own times are read and pushed when the reply has ended, so no turn waits for them.
+    Another reading when the person begins to speak excludes other people's earlier requests. An
+    interrupted reply gets no times, because the server does not count it.
     """
 
     def __init__(self, *, times: ServerTimes, **kwargs: Any) -> None:
@@ -306,7 +306,7 @@ class Connection:
     """A server that answered.
 
     Attributes:
-        body: what each request holds beyond OpenAI's protocol.
+        body: the parts of each request beyond OpenAI's protocol.
         begins_in_thought: whether the text of a reply begins within a thought of the model's.
     """
 

@@ -124,7 +124,7 @@ class WhisperSettings(BackendSettings):
 
 
 def weights_of(settings: WhisperSettings) -> Weights | None:
-    """Return what the settings load from the hub; None where they name a directory.
+    """Return the weights that the settings load from the hub; None if they name a directory.
 
     Raises:
         InputError: there is no such size.

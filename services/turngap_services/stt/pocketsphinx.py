@@ -142,7 +142,7 @@ class Recogniser:
                 self._waiting_bytes -= len(self._waiting.popleft())
 
     def start(self) -> None:
-        """Begin an utterance with the pre-roll, as the VAD finds speech late."""
+        """Begin an utterance with the pre-roll, because the VAD finds speech late."""
         if not self.in_utterance:
             pre_roll = np.frombuffer(b"".join(self._waiting), np.int16)
             self._level, self._filling = Levelled(RATE, pre_roll), Filling(pre_roll)
@@ -205,9 +205,9 @@ class PocketsphinxSTTService(STTService):
 
     It needs a VAD before it (`VADProcessor`): audio and the VAD's frames are all system frames, so
     they arrive in the order in which they were pushed. Each stop frame is followed by one finalized
-    `TranscriptionFrame`, whose text is `OUT_OF_DOMAIN` if none of the sentences was said. There is
-    none if no word was recognised, or only in a short sound: a turn of noise should not be
-    answered (pipecat closes it by `user_turn_stop_timeout`).
+    `TranscriptionFrame`; its text is `OUT_OF_DOMAIN` if none of the sentences was said. There is
+    none if no word was recognised, or only in a short sound: a turn of noise should not be answered
+    (pipecat closes it by `user_turn_stop_timeout`).
     """
 
     def __init__(self, *, settings: PocketsphinxSettings, model: Model) -> None:

@@ -3,14 +3,14 @@
 Sans I/O: `due` says what to read next, `read` takes the result, `concluded` gives the text of an
 utterance that is over. There is one reading at a time.
 
-Whisper cannot continue where it stopped: each reading begins with the utterance, so it must come
+Whisper cannot continue an earlier reading: each reading begins with the utterance, so it must come
 at the right moment. In every pause everything said so far is read: if the pause proves to be the
 end, little or nothing is left to do. An utterance that is read only after its end is cut at the
-same places, so that both ways read the same samples.
+same places, so both ways read the same samples.
 
 In a long utterance the words before a pause are settled once two readings agree on them, the one in
-that pause and a later one. The next reading begins after them, so that the one after the end has
-little to hear and little to write.
+that pause and a later one. The next reading begins after them, and the one after the end has little
+to hear and little to write.
 """
 
 import zlib
@@ -44,18 +44,19 @@ _WINDOW_SHARE = 0.9
 
 
 def begins_with(words: Sequence[str], first: Sequence[str]) -> bool:
-    """Return whether a reading begins with these words, whatever their case and marks."""
+    """Return whether a reading begins with these words, ignoring case and marks."""
     return [bare(word) for word in words[: len(first)]] == [bare(word) for word in first]
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Something to be read.
+    """A part of an utterance to be read.
 
     Attributes:
         pcm: the samples.
         last: the sample of the utterance at which they end.
-        keeps: the text is final and the next reading begins after it, as the utterance is too long.
+        keeps: the text is final and the next reading begins after it, because the utterance is too
+            long.
         in_pause: the samples end in a pause.
     """
 
@@ -106,12 +107,12 @@ class Utterance:
         self._sound.feed(pcm)
 
     def stop(self, silence_ms: float) -> None:
-        """End the utterance, which the VAD did after `silence_ms` of silence."""
+        """End the utterance; the VAD stopped after `silence_ms` of silence."""
         self._stopped = True
         self._voice_until = self._sound.heard - samples(silence_ms + VAD_LATE_MS)
 
     def due(self) -> Reading | None:
-        """Return what to read now, if anything; the reading is under way from here on."""
+        """Return what to read now, or None; the reading counts as begun."""
         wanted = None if self._under_way else self._wanted()
         self._under_way = self._under_way or wanted is not None
         return wanted
@@ -173,7 +174,7 @@ class Readings:
     """The readings of one session's utterances, in order. For the arguments see `Utterance`.
 
     Attributes:
-        lost_ms: audio of utterances that was not kept, as there was too much.
+        lost_ms: audio of utterances that was not kept, because there was too much.
     """
 
     def __init__(self, settings: WhisperSettings, window_s: float, takes_ms: float = 0.0) -> None:
@@ -203,7 +204,7 @@ class Readings:
             self._pre_roll_samples -= len(self._pre_roll.popleft())
 
     def start(self) -> None:
-        """Begin an utterance with the pre-roll, as the VAD finds speech late."""
+        """Begin an utterance with the pre-roll, because the VAD finds speech late."""
         if self._open is not None:
             return
         self._open = Utterance(self._settings, self._window_s, self._takes_ms)
@@ -220,7 +221,7 @@ class Readings:
             utterance.audio(pcm)
 
     def stop(self, silence_ms: float) -> None:
-        """End the open utterance, which the VAD did after `silence_ms` of silence."""
+        """End the open utterance; the VAD stopped after `silence_ms` of silence."""
         if self._open is not None:
             self._open.stop(silence_ms)
             self._open = None
@@ -256,7 +257,7 @@ _MARKS = ".,;:?!…\"'()-–—"
 
 
 def bare(word: str) -> str:
-    """Return the word without case and the marks around it, in which readings often differ."""
+    """Return the word in lower case without the marks around it, in which readings often differ."""
     return word.strip(_MARKS).casefold()
 
 
@@ -264,8 +265,8 @@ def doubt(text: str, seconds: float, logprob: float = 0.0) -> str | None:
     """Return why the text is doubtful, or None.
 
     Args:
-        text: what was read.
-        seconds: how much audio it was read in, silence included.
+        text: the text that was read.
+        seconds: length of the audio that it was read from, silence included.
         logprob: mean log probability of its tokens.
     """
     words = [bare(word) for word in text.split()]
@@ -280,7 +281,7 @@ def doubt(text: str, seconds: float, logprob: float = 0.0) -> str | None:
 
 
 def _repeated(words: list[str]) -> int:
-    """Return how many words in a row say what was said just before, at most."""
+    """Return the most words in a row that repeat the words just before."""
     most = 0
     for length in range(1, len(words) // 2 + 1):
         run = 0

@@ -105,7 +105,7 @@ BEAMS = {"beam": 1e-80, "pbeam": 1e-80, "wbeam": 1e-60, "lpbeam": 1e-60, "lponly
 
 @dataclass(frozen=True, slots=True)
 class Saying:
-    """A text that the recogniser is to know, and the scenario that has it."""
+    """A text that the recogniser must know, and its scenario."""
 
     scenario: str
     text: str
@@ -134,9 +134,10 @@ class Model:
 
 
 def library_sayings(library: Path | None) -> list[Saying]:
-    """Return what people say in the library, backchannels included, each text once.
+    """Return the sentences of people in the library, backchannels included, each text once.
 
-    A text that is recorded twice, as at another pace, is not more likely; a cough has no text.
+    A text that is recorded twice, for example at another pace, is not more likely; a cough has no
+    text.
     """
     said_in: dict[str, str] = {}
     for scenario in scenarios(library):
@@ -147,9 +148,10 @@ def library_sayings(library: Path | None) -> list[Saying]:
 
 
 def library_replies(library: Path | None) -> list[Saying]:
-    """Return what an agent may say in the library: replies, and what they may or must not hold.
+    """Return the possible words of agents in the library: replies, and words required or forbidden.
 
-    A reply with a tool's result gives the words around it, as the library does not know the result.
+    A reply with a tool's result gives the words around it, because the library does not know the
+    result.
     """
     said_in: dict[str, str] = {}
     for scenario in scenarios(library):
@@ -260,14 +262,14 @@ FRAME_MS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of the decoder's.
+    """A word as decoded.
 
     Attributes:
         text: as in the sentences.
-        frames: how many it lasts.
-        phones: how many the pronunciation has.
+        frames: its length in frames.
+        phones: the number of phones in its pronunciation.
         sound: how well it fits the sound, natural logarithm over its frames.
-        order: how likely it is behind the two words before, natural logarithm.
+        order: how likely it is after the two words before, natural logarithm.
     """
 
     text: str
@@ -292,7 +294,7 @@ class Heard:
     sentences: Sequence[Sequence[str]]
 
     def features(self) -> dict[str, float]:
-        """Return what `FEATURES` names."""
+        """Return the values of `FEATURES`."""
         words = self.words
         frames = sum(word.frames for word in words)
         order = [word.order for word in words]
@@ -324,11 +326,11 @@ class Known(Fitted):
     """Below these log odds it is another sentence."""
 
     def knows(self, heard: Heard) -> bool:
-        """Return whether it is one of the sentences."""
+        """Return whether the utterance is one of the sentences."""
         return self.odds(heard.features()) >= self.least_log_odds
 
 
 @cache
 def shipped() -> Known:
-    """Return what ships with turngap, read once a process."""
+    """Return the fitted parameters that ship with turngap, read once a process."""
     return Known.shipped("turngap_services.stt", "known.json")

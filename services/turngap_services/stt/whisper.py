@@ -88,7 +88,7 @@ class Reader:
     """A loaded model. Any number of threads may ask it; it makes `workers` readings at a time.
 
     Attributes:
-        name: the name in the settings, or that of the directory.
+        name: the name in the settings, or the directory's name.
         window_s: how much audio it can read at once.
         takes_s: how long a reading of a short turn takes on this machine.
 
@@ -142,7 +142,7 @@ class Reader:
         self.takes_s = self._warm_up()
 
     def read(self, pcm: Pcm) -> Text:
-        """Return what is said in `pcm` (16 kHz, at most `window_s`).
+        """Return the text of the speech in `pcm` (16 kHz, at most `window_s`).
 
         Blocks, without holding the GIL.
 
@@ -217,10 +217,10 @@ _READINGS = 2
 class WhisperSTTService(STTService):
     """A service that follows each stop frame of the VAD with one finalized transcript.
 
-    It follows at once if the pause before it was long enough to read what was said, and none
-    follows if there were no words. Earlier readings are pushed as interim transcripts.
+    The transcript comes at once if the pause before it was long enough to read the speech; there is
+    none if there were no words. Earlier readings are pushed as interim transcripts.
 
-    It needs a VAD before it (`VADProcessor`), as the audio and the VAD's frames then arrive in the
+    It needs a VAD before it (`VADProcessor`): the audio and the VAD's frames then arrive in the
     order in which they were pushed. Readings are made in a thread.
     """
 

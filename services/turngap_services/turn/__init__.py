@@ -1,4 +1,4 @@
-"""Turn-taking: by voice activity alone, by pipecat's smart turn, or by what was said."""
+"""Turn-taking: by voice activity alone, by pipecat's smart turn, or by the person's words."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -81,7 +81,7 @@ def create_vad(settings: VadSettings, clock: Clock) -> TurnTaking:
 
 
 def create_smart_turn(settings: SmartTurnSettings, clock: Clock) -> TurnTaking:
-    """Do as pipecat by default: at the VAD's stop a model hears the turn and says if it is over."""
+    """Build pipecat's default: at the VAD's stop a model hears the turn and says if it is over."""
     from pipecat.audio.turn.smart_turn.base_smart_turn import SmartTurnParams
     from pipecat.audio.turn.smart_turn.local_smart_turn_v3 import LocalSmartTurnAnalyzerV3
     from pipecat.turns.user_stop import TurnAnalyzerUserTurnStopStrategy

@@ -1,8 +1,8 @@
-"""The mind of `adaptive`: decides from what is heard and read when to listen, begin, guess and end.
+"""The decisions of `adaptive`: when to listen, and when to begin, guess and end a turn.
 
 Sans I/O: events come in by method with their instant (ns), decisions go out as `Action`s in
 `actions`, and `deadline_ns` is when to call `tick`. All silence counts from the last audible
-sample, wherever the packets' borders lie.
+sample, regardless of the packets' borders.
 """
 
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ from turngap_services.turn.voice import Melody
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The ears' knowledge after a packet; instants on the clock, ns.
+    """The state of the caller's audio after a packet; instants on the clock, ns.
 
     Attributes:
         until_ns: when the last sample so far sounded.
         onset_ns: when the utterance began, if there is one.
         audible_ns: when the person was last audible in it.
-        audible_at: the sample at that instant, which identifies a silence: instants are placed
-            again with every packet, as the line's shortest delay is.
+        audible_at: the sample at that instant, which identifies a silence. The instant itself may
+            change: each packet updates it by the line's shortest delay.
         stirring_ns: since when there is a sound that may be the person, if there is one.
-        voiced_ms: how much of the utterance was surely speech.
-        melody: how it sounded before a silence that has begun, if that is known.
+        voiced_ms: how much of the utterance was certainly speech.
+        melody: the sound before a silence that has begun, if known.
     """
 
     until_ns: int
@@ -39,24 +39,24 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Have the recogniser hear an utterance that has begun."""
+    """Make the recogniser hear an utterance that has begun."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conclude:
-    """Have the recogniser conclude; a `Listen` may follow."""
+    """Make the recogniser conclude; a `Listen` may follow."""
 
     silence_ms: float
 
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """End the utterance: what comes next is another one."""
+    """End the utterance: further speech is another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Begin the person's turn; `interrupt`: over what the agent says or is about to say."""
+    """Begin the person's turn; `interrupt` stops the agent's speech or its coming reply."""
 
     interrupt: bool
 
@@ -70,12 +70,12 @@ class Speculate:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Cancel the answer, as the person says something else."""
+    """Cancel the answer, because the person says something else."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """End the turn, with why and when; if `confirmed`, the speculation answers it."""
+    """End the turn, with the reason and the instant; if `confirmed`, the speculation answers it."""
 
     text: str
     confirmed: bool
@@ -86,7 +86,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Drop what was heard, as it was not a turn: a cough, or an "mm-hm", which is in `text`."""
+    """Drop an utterance that was not a turn: a cough, or an "mm-hm", which is in `text`."""
 
     text: str
 
@@ -98,7 +98,7 @@ class Withhold:
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """Let the agent speak on."""
+    """Let the agent continue to speak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class Attention:
         self.tick(now_ns)
 
     def read(self, now_ns: int, text: str) -> None:
-        """Take an interim transcript of what is not concluded yet."""
+        """Take an interim transcript of speech that is not concluded yet."""
         if self._listening and text.strip() != self._interim:
             self._interim = text.strip()
             self._read_ns = now_ns
@@ -232,13 +232,13 @@ class Attention:
         self.tick(now_ns)
 
     def speculation_lost(self, now_ns: int, *, refused: bool) -> None:
-        """Note that others cancelled the speculation; if `refused`, it is not repeated."""
+        """Note that the speculation was cancelled elsewhere; if `refused`, do not repeat it."""
         self._refused = self._guess if refused else None
         self._guess = None
         self.tick(now_ns)
 
     def interrupted(self, now_ns: int) -> None:
-        """Note that what the agent does was cancelled from outside."""
+        """Note that the agent's work was cancelled from outside."""
         self._pending_until_ns = 0
         self.speculation_lost(now_ns, refused=False)
 
@@ -253,7 +253,7 @@ class Attention:
     # --- time -----------------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> None:
-        """Decide what is due, and when the next thing will be."""
+        """Decide what is due now, and when the next decision is due."""
         self.deadline_ns = None
         if self._listening and self._concluded_at not in (None, self._heard.audible_at):
             self._concluded_at = None
@@ -356,7 +356,7 @@ class Attention:
             self._close(now_ns, hold_ms, why)
 
     def _hold(self, now_ns: int) -> tuple[float, str]:
-        """Return after how much silence the turn is over with enough certainty, and why."""
+        """Return the silence after which the turn is certainly enough over, and the reason."""
         heard, judged = self._heard, self._complete
         evidence = Evidence(
             tuple(words_of(self.text)),

@@ -1,14 +1,14 @@
 """The probability that a person's turn is over, from words, voice and silence. Pure.
 
-Words are classes of English that are closed. They are looked up at the end of the text, as a
-recogniser without punctuation gives it. At the first silence, a logistic regression of these
-classes and of the voice says how likely it is that the turn is over. While the silence lasts, this
-grows: of the pauses within turns, ever fewer are as long. By Bayes' rule, log odds are summed:
+Words belong to closed classes of English. They are looked up at the end of the text, in the form of
+a recogniser without punctuation. At the first silence, a logistic regression of these classes and
+of the voice gives the probability that the turn is over. While the silence lasts, this grows,
+because ever fewer pauses within turns are as long. By Bayes' rule, log odds are summed:
 
     log odds(over | silent for s) = log odds(over) - log S(s)
 
-S(s) is the share of pauses within turns that last longer than s. So a certainty that is asked for
-gives a silence after which it is reached: the hold.
+S(s) is the share of pauses within turns that last longer than s. A required certainty is thus
+reached after a certain silence: the hold.
 """
 
 import math
@@ -107,8 +107,9 @@ def is_backchannel(text: str) -> bool:
 def asks(text: str, least_words: int) -> bool:
     """Return whether these words, said while the other person speaks, want to be heard.
 
-    `least_words` different words do, and single ones that ask for silence. Anything less may be a
-    cough, in which a recogniser without rejection reads "five five", and one with it nothing known.
+    At least `least_words` different words do, and single words that ask for silence. Anything less
+    may be a cough, which a recogniser without rejection reads as "five five", and one with it as
+    nothing known.
     """
     words = set(words_of(text.replace(OUT_OF_DOMAIN, "")))
     return not is_backchannel(text) and (len(words) >= least_words or bool(words & _HALTS))
@@ -125,15 +126,13 @@ def words_of(text: str) -> list[str]:
 
 
 def ending_of(words: list[str]) -> Ending:
-    """Return what the end of the words so far looks like.
+    """Return the class of the last words so far.
 
-    - `nothing`: there are none;
-    - `filler`, `correction`: the person looks for words, or takes some back;
-    - `digit`, `digits`, `number`: one digit, up to a group of them, or more, are read out;
-    - `link`, `preposition`, `auxiliary`, `reaching`: words that others mostly follow;
-    - `polite`, `answer`: "please" and the like, and short answers on their own;
-    - `question`: words that began as a question;
-    - `statement`: anything else.
+    - `nothing`: there are none; - `filler`, `correction`: the person looks for words, or takes some
+    back; - `digit`, `digits`, `number`: one digit, up to a group of them, or more, are read out; -
+    `link`, `preposition`, `auxiliary`, `reaching`: words that others mostly follow; - `polite`,
+    `answer`: "please" and the like, and short answers on their own; - `question`: words that began
+    as a question; - `statement`: anything else.
     """
     if not words:
         return "nothing"
@@ -178,7 +177,7 @@ def _phrase(last: str, *, asks: bool) -> Ending:
 
 
 def _digits(words: list[str]) -> int:
-    """Return how many digits or letters were read out last."""
+    """Return how many digits or letters the words end with."""
     run = 0
     for word in reversed(words):
         if word in _DIGITS or (len(word) == 1 and word not in "ai"):
@@ -202,13 +201,13 @@ FEATURES = ("bias", *ENDINGS[:-1], "heard", *_SCALES, "judged", "complete")
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The facts that are known in a silence.
+    """The known facts in a silence.
 
     Attributes:
-        words: those of the turn so far.
+        words: the turn's words so far.
         steady_ms: how long they have been the same.
-        melody: how the voice sounded before the silence, if that is known yet.
-        complete: smart turn's probability that the turn is complete, if it has said so yet.
+        melody: the sound of the voice before the silence, if known yet.
+        complete: smart turn's probability that the turn is complete, if it has answered.
     """
 
     words: tuple[str, ...]
@@ -222,7 +221,7 @@ class Evidence:
         return ending_of(list(self.words))
 
     def features(self) -> dict[str, float]:
-        """Return what is not zero of `FEATURES`."""
+        """Return the `FEATURES` that are not zero."""
         steady = min(self.steady_ms / STEADY_MS, 1.0)
         found = {"bias": 1.0}
         if (ending := self.ending) in FEATURES:
@@ -296,7 +295,7 @@ class Over(Fitted):
     pauses: Pauses
 
     def probability(self, evidence: Evidence) -> float:
-        """Return how likely it is that the turn is over, at the beginning of a silence."""
+        """Return the probability that the turn is over, at the beginning of a silence."""
         return 1 / (1 + math.exp(-self.odds(evidence.features())))
 
     def hold_ms(self, probability: float, certainty: float) -> float:

@@ -1,4 +1,4 @@
-"""`adaptive` in the pipeline: hears the caller and does what its mind decides."""
+"""`adaptive` in the pipeline: it hears the caller and carries out the decisions of `Attention`."""
 
 import asyncio
 from collections import deque
@@ -72,7 +72,7 @@ class TakenStart(BaseUserTurnStartStrategy):
     """A start strategy that obeys the turn taker."""
 
     async def discard(self, text: str) -> None:
-        """Keep what was recognised out of the conversation, as it was not a turn."""
+        """Keep the recognised words out of the conversation, because they were not a turn."""
         await self.trigger_reset_aggregation()
         if text:
             await self.push_frame(UserBackchannelFrame(text, "", time_now_iso8601()))
@@ -232,14 +232,14 @@ SILENT_MS = 40
 
 
 class Listener(FrameProcessor):
-    """A processor that hears the caller in place of a VAD.
+    """A processor that hears the caller instead of a VAD.
 
-    It pushes each packet on before hearing it, so that a recogniser is never behind a decision.
+    It pushes each packet on before hearing it, so a recogniser is never behind a decision.
 
-    It has no queue, as the recogniser behind it has one.
+    It has no queue, because the recogniser behind it has one.
 
     Pushes pipecat's VAD frames: started when a voice begins, stopped at the *endpoint*. Pauses
-    within a turn are not announced, so that the recogniser keeps the utterance in one piece.
+    within a turn are not announced, so the recogniser keeps the utterance in one piece.
     """
 
     def __init__(
@@ -333,7 +333,7 @@ class Listener(FrameProcessor):
 
 
 def prepare(settings: AdaptiveSettings) -> None:
-    """Load Silero, what was fitted, and smart turn if it is used."""
+    """Load Silero, the fitted model, and smart turn if it is used."""
     load_silero()
     shipped()
     if settings.smart_turn:

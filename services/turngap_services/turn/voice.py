@@ -1,11 +1,11 @@
 """A caller's voice: when it begins and was last audible, to the sample, and its melody. No I/O.
 
 Silero judges windows of 32 ms. Two of its states look at windows that lie 16 ms apart, so a verdict
-comes every 16 ms. It says whether there is a voice. *When* that voice falls silent is read from the
-samples, every 10 ms, as Silero hears it for another 75 ms (median; p95 129, over the library's 32
-recordings). Soft syllables over a telephone or in noise look like silence there: so it is never
-earlier than Silero's last window of speech, less a margin. The melody before a silence costs about
-1 ms of CPU, once.
+comes every 16 ms. It decides whether there is a voice. The end of the voice is read from the
+samples, every 10 ms, because Silero hears it for another 75 ms (median; p95 129, over the library's
+32 recordings). Soft syllables over a telephone or in noise look like silence in the samples, so the
+end is never earlier than Silero's last window of speech, less a margin. The melody before a silence
+costs about 1 ms of CPU, once.
 """
 
 from collections import deque
@@ -112,9 +112,9 @@ class Melody:
     """The pitch and energy at the end of a stretch of speech.
 
     Attributes:
-        pitch: of its last 60 ms of voice, in semitones from the median.
-        falls: how far these lie from the 200 ms before, in semitones; below 0 they are lower.
-        loudness: of its last 100 ms, in dB from the loudest.
+        pitch: pitch of its last 60 ms of voice, in semitones from the median.
+        falls: their distance from the 200 ms before, in semitones; below 0 they are lower.
+        loudness: level of its last 100 ms, in dB from the loudest.
         voiced_ms: how long its last voiced stretch is.
     """
 
@@ -125,7 +125,7 @@ class Melody:
 
 
 def melody_of(pcm: Pcm, rate: int) -> Melody | None:
-    """Return how the sound ends, or None if hardly any of it is voiced.
+    """Return the melody at the end of the sound, or None if hardly any of it is voiced.
 
     Args:
         pcm: mono int16, up to the last audible sample.
@@ -240,7 +240,7 @@ class Voice:
         self.settle()
 
     def settle(self) -> None:
-        """End the utterance: what comes is another one."""
+        """End the utterance: further speech is another one."""
         self.onset: int | None = None
         self.last_audible: int | None = None
         self._loud_until = 0  # as far as the level shows
@@ -250,7 +250,7 @@ class Voice:
         self._melody: tuple[int, Melody | None] | None = None
 
     def melody(self) -> Melody | None:
-        """Return how the voice sounded up to its last audible sample; each is judged once."""
+        """Return the melody up to the voice's last audible sample; each is computed once."""
         last, onset = self.last_audible, self.onset
         if last is None or onset is None:
             return None
@@ -331,7 +331,7 @@ class Voice:
 
         Against the label, the frame's own end lies -6 to 7 ms off (p5 and p95; at most 15), this
         sample 0 to 0.6 (42 recordings at four places of the grid). In noise 20 dB below the voice,
-        both are late now and then, by up to 181 ms.
+        both are sometimes late, by up to 181 ms.
         """
         begin = max(first - self._frame, 0)
         end = audible_end(self._samples[begin : first + self._frame], self._rate, threshold)
@@ -361,8 +361,8 @@ PAUSED_MS = 200.0
 class Arrivals:
     """A map from positions in a stream to the instants at which they sounded. Pure.
 
-    A packet is sent once its last sample is there, so a packet that nothing held up arrives when
-    that sample sounds: so the fastest packets show the delay.
+    A packet is sent once its last sample is there, so an undelayed packet arrives when that sample
+    sounds. The fastest packets therefore show the delay.
     """
 
     def __init__(self, rate: int) -> None:

@@ -55,7 +55,7 @@ def backends(_: typer.Context, asked: Asked) -> None:
 
 
 def _settings(spec: "BackendSpec") -> list[dict[str, Any]]:
-    """Each setting with its type, its default and what it does, in that order."""
+    """List each setting with its type, its default and its description, in that order."""
     fields = spec.settings_type.model_json_schema()["properties"]
     required = {k for k, f in spec.settings_type.model_fields.items() if f.is_required()}
     return [
@@ -86,7 +86,7 @@ def _type(field: dict[str, Any]) -> str:
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """Select what fits of a backend into a table."""
+    """Put the parts of a backend that fit into a table."""
     by_default = row["available"] and row["missing_by_default"]
     cells = {key: row[key] for key in ("name", "kind", "available", "licence", "notes")}
     return cells | ({"available": "not by default"} if by_default else {})
@@ -209,7 +209,7 @@ def doctor(_: typer.Context, asked: Asked) -> None:
 
 
 def _downloaded(download: "Download") -> str:
-    """Weights in a line, as an agent's are listed."""
+    """Format weights in a line, as in an agent's list."""
     size = "size not known" if download.bytes is None else bytes_words(download.bytes)
     words = f"{'here' if download.here else 'to fetch'}: {download.name}, {size}"
     words += f" ({download.licence or 'licence not known here'})"
@@ -354,7 +354,7 @@ def _agent_of(folder: Path, given: "Chosen", *, yes: bool) -> "Chosen":
 
 
 def _bot_here(folder: Path, *, yes: bool) -> "Bot":
-    """Return the first bot that is here with `yes`, or else the one that the person chooses.
+    """Return the first bot found with `yes`, or else the one that the person chooses.
 
     Raises:
         InputError: there is none, or no one to ask.

@@ -58,7 +58,7 @@ def check(ctx: typer.Context, asked: Asked) -> None:
 
 
 def exit_code(record: "CheckRecord") -> ExitCode:
-    """Return a check's exit code; one that was only to save has passed."""
+    """Return a check's exit code; a check that only saves has passed."""
     if record.verdict == "cannot_compare" and record.saved is not None and record.saved.done:
         return ExitCode.PASS
     return EXIT_CODES[record.verdict]
@@ -197,7 +197,7 @@ def _judged(
     model: "ConfiguredBackend | None",
     scenarios: "Mapping[str, Scenario]",
 ) -> "Run":
-    """First the sound: a model judges what was made of it."""
+    """Judge by sound first, because a model judges the transcript of it."""
     from turngap.judge.play import judged, transcribed
 
     steps = [(transcribed, recogniser, "transcribing"), (judged, model, "asking the judge")]

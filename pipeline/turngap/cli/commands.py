@@ -1,6 +1,6 @@
-"""Commands: how they show their help, and what they take from the repository's file.
+"""Commands: their help, and the options that they take from the repository's file.
 
-Where no flag and no variable says otherwise, a command takes a value from `turngap.toml`.
+If no flag and no variable sets an option, a command takes its value from `turngap.toml`.
 """
 
 import re
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class _PlainHelp:
     """A help for people: examples below the usage, and no names of Python's types.
 
-    A paragraph of it is one line, which is broken where the terminal is. `--help` itself stands
-    with the other options on output, not in a group of one.
+    Each paragraph is one line, which wraps at the terminal's width. `--help` itself is listed with
+    the other options on output, not in a group of one.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -57,10 +57,10 @@ class Group(_PlainHelp, TyperGroup):
 
 
 class Command(_PlainHelp, TyperCommand):
-    """A command that takes from the repository's file what its flags leave open."""
+    """A command that takes options without a flag from the repository's file."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the flags; what they leave open, the repository's file may say.
+        """Parse the flags; the repository's file may set the options that they leave open.
 
         Raises:
             InputError: the file cannot be used, or holds a value that its option does not take.
@@ -86,10 +86,10 @@ class Command(_PlainHelp, TyperCommand):
             raise _out_of_range(e, ctx) or e from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Show the options that most people turn, with turngap's own defaults.
+        """Show the options that most people use, with turngap's own defaults.
 
-        `--help-all` shows all. Without the built-in agent's engines, theirs are among the others.
-        A file that is broken changes nothing here.
+        `--help-all` shows all. Without the built-in agent's engines, theirs are among the others. A
+        broken file changes nothing here.
         """
         from turngap.backends import AGENT
 
@@ -115,9 +115,9 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class FromTheFile:
-    """The default map of one command: click asks it for what was not given.
+    """The default map of one command: click asks it for options that were not given.
 
-    The file is read when it is first asked, so that `--help` works with a broken one.
+    The file is read when it is first needed, so `--help` works with a broken one.
     """
 
     def __init__(self, command: str, ctx: Any) -> None:
@@ -127,7 +127,7 @@ class FromTheFile:
         self._values: dict[str, Any] | None = None
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return what the file says of an option; `default` where it says nothing."""
+        """Return the file's value of an option; `default` if it has none."""
         key = _IN_THE_FILE.get(name, name)
         value = self._read().get(key)
         if value is None or self._is_replaced(key, value):
@@ -147,7 +147,7 @@ class FromTheFile:
         return _source(self._ctx, name) == "DEFAULT_MAP"
 
     def tell(self) -> None:
-        """Say on stderr what was added, as flags; a command and variables by themselves."""
+        """Report the added options on stderr as flags; a command and variables by themselves."""
         params = {param: self._ctx.params[param.name] for param in self._ctx.command.params}
         taken = {param: value for param, value in params.items() if self.took(param.name)}
         if not taken or self.defaults is None:
@@ -197,7 +197,7 @@ _IN_THE_FILE = {"root": "out", "library": "scenarios"}
 
 
 def _source(ctx: Any, name: str) -> str:
-    """Return by name where a value came from: typer may bring a click of its own."""
+    """Return by name the source of a value: typer may bring a click of its own."""
     return str(getattr(ctx.get_parameter_source(name), "name", ""))
 
 

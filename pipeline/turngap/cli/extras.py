@@ -2,8 +2,8 @@
 
     python -P -m turngap.cli.extras talk --agent local
 
-prints their names with commas between them, and in a second line what they take on disk; nothing
-where nothing is lacking. `./run` installs them.
+prints their names with commas between them, and in a second line their size on disk; it prints
+nothing if nothing is missing. `./run` installs them.
 """
 
 import argparse
@@ -19,7 +19,7 @@ def lacking(arguments: Sequence[str]) -> dict[str, int]:
     """Return the extras that an agent lacks here with their MB, in the order of its engines.
 
     Raises:
-        TurngapError: there is no such agent or backend; the command itself says so better.
+        TurngapError: there is no such agent or backend; the command itself reports it better.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--agent", default="embedded")

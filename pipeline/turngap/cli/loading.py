@@ -56,7 +56,7 @@ def load(ctx: typer.Context, asked: Asked) -> None:
 
 
 def _played(plan: "LoadPlan", *, quiet: bool) -> "Loaded":
-    """Say how long it takes, run the load test, and show its progress."""
+    """Announce the duration, run the load test, and show its progress."""
     from turngap.load.keeping import LoadProgress
     from turngap.load.play import load as play
 
@@ -80,7 +80,7 @@ def _played(plan: "LoadPlan", *, quiet: bool) -> "Loaded":
 
 
 def announcement(plan: "LoadPlan") -> list[str]:
-    """Announce what will be done, and how long it probably takes."""
+    """Announce the plan, and how long it probably takes."""
     what = {
         "search": f"searching for the capacity, up to {several(plan.most_sessions, 'session')}",
         "held": f"holding {several(plan.most_sessions, 'session')}",
@@ -111,7 +111,7 @@ LONGER_S = 60.0
 
 
 class Promise:
-    """The announced length of a load test; says so where it takes longer."""
+    """The announced length of a load test; it reports if the test takes longer."""
 
     def __init__(self, seconds: float) -> None:
         self._said_s = seconds
@@ -148,7 +148,7 @@ def now_words(now: "Now") -> str:
 
 
 def kept(folders: "list[Path]") -> str:
-    """Say what an interruption leaves."""
+    """Say which results remain after an interruption."""
     from turngap.load.report import read_load
 
     steps = len(read_load(folders[0]).steps) if folders else 0

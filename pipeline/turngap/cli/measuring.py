@@ -83,7 +83,7 @@ def replay(ctx: typer.Context, asked: Asked) -> None:
 
 
 def _resumed(ctx: typer.Context, asked: Asked) -> "ReplayPlan":
-    """Plan what a stored run lacks.
+    """Plan the missing conversations of a stored run.
 
     Raises:
         InputError: another setting is given, or the run cannot be continued.
@@ -271,9 +271,9 @@ def _play_agents(*, json_: bool) -> None:
 
 
 def _calibrated(dialects: list[str], turns: int, seed: int) -> list[dict[str, Any]]:
-    """Calibrate in one dialect after the other; return what `--json` prints of each.
+    """Calibrate in one dialect after the other; return what `--json` prints for each.
 
-    Of several, one that fails does not keep the others from being measured.
+    With several dialects, one that fails does not stop the others.
     """
     from turngap.clocks import undisturbed
     from turngap.play.calibrate import calibrate

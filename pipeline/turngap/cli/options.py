@@ -377,7 +377,7 @@ def _completion(what: str) -> Callable[..., list[str]] | None:
 
 
 def _parameter(option: Option) -> Parameter:
-    """Build what typer reads of an option."""
+    """Build typer's description of an option."""
     kind = str if option.kind is dict else option.kind
     kind = list[kind] if option.many else kind
     default = Parameter.empty if option.default is REQUIRED else option.default
@@ -406,7 +406,7 @@ def _parameter(option: Option) -> Parameter:
 
 
 def _help(option: Option) -> str:
-    """Return the text of an option, with the numbers that it takes where both ends are known."""
+    """Return the text of an option, with the range of its numbers if both ends are known."""
     known = option.kind in (int, float) and abs(option.least) + option.most < 1e5
     return option.help + (f" {option.least:g} to {option.most:g}." if known else "")
 

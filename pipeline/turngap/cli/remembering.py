@@ -59,7 +59,7 @@ app.callback(invoke_without_command=True)(with_options("history", history))
 
 
 def say_none(stored: int, roots: Sequence[Path] | None, what: str = "") -> None:
-    """Say that none of the stored folders is as wanted, where they are, and what to do."""
+    """Say that no stored folder matches, where they are, and what to do."""
     from turngap.store.documents import DEFAULT_ROOT
 
     folders = ", ".join(map(str, roots or [f"./{DEFAULT_ROOT}"]))
@@ -170,7 +170,7 @@ def diff(_: typer.Context, asked: Asked) -> None:
 
 
 def _two_wanted(before: str | None, root: Path | None) -> InputError:
-    """Build the error that two runs have to be named, with two that can be compared."""
+    """Build the error that asks for two runs, with two that can be compared."""
     from turngap.history.trend import latest_two
 
     given = "none was given" if before is None else f"only {harmless(before)} was given"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Exports:
-    """The forms in which something stored can be written; None where there is none."""
+    """The forms in which a stored result can be written; None for each that it does not have."""
 
     table: "Callable[[], Table] | None" = None
     junit: Callable[[], bytes] | None = None
@@ -67,7 +67,7 @@ class Stored:
     def of(
         cls, folder: Path, report: "Callable[[], Report]", svg_width: int, **other: Any
     ) -> "Stored":
-        """Return what is in a folder, with its report for a terminal and as an image of one."""
+        """Return the stored result in a folder, with its report for a terminal and as an image."""
         from turngap.report import terminal
 
         def blocks(width: int) -> "list[Text]":
@@ -118,9 +118,9 @@ def report(_: typer.Context, asked: Asked) -> None:
 def _stored(
     name: str, root: Path | None, *, all_labelled: bool, verbose: bool = False
 ) -> list[Stored]:
-    """Find what the name or folder holds; a room is imported only if it is shown.
+    """Find the result that has this name or folder; import a room only if it is shown.
 
-    It is one result. A label with `all_labelled` is every run that has it.
+    It is one result. A label with `all_labelled` stands for every run that has it.
     """
     from turngap.store.documents import find_folder
     from turngap.store.folders import find_run, find_runs
@@ -156,7 +156,7 @@ def _of_a_room(file: str, folder: Path) -> Stored:
 
 
 def show(stored: Stored, *, json_: bool) -> None:
-    """Show what has just been played, with its page."""
+    """Show the result that has just been played, with its page."""
     from rich.console import Group
 
     page = stored.write_html()
@@ -273,10 +273,10 @@ def write_exports(
     parquet: Path | None,
     junit: Path | None,
 ) -> None:
-    """Write the files that are asked for, and name each; all are made before any is written.
+    """Write the requested files, and name each; all are made before any is written.
 
     Raises:
-        InputError: something of what is stored cannot be written so, or a file cannot be written.
+        InputError: a result cannot be written in this form, or a file cannot be written.
     """
     from turngap.store.runs import csv_text, parquet_bytes, write_file
 
@@ -307,7 +307,7 @@ def _only(flag: str, of: str, ways: Sequence[Callable[[], bytes] | None]) -> byt
 
 
 def _table(flag: str, stored: Sequence[Exports]) -> "Table":
-    """All turns of all that was given, one after the other."""
+    """Build one table of the turns of all given results, one after the other."""
     from turngap.store.runs import Table
 
     if any(one.table is None for one in stored):

@@ -61,7 +61,7 @@ class Wanted:
 
     Attributes:
         address: host and port; without a port, the first free one from `PORT` on.
-        drain_s: how long SIGTERM lets calls continue; None: as long as suits who started this.
+        drain_s: how long SIGTERM lets calls continue; None for the default of who started this.
     """
 
     choice: "AgentChoice"
@@ -249,7 +249,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _answering(choice: "AgentChoice", library: Path | None, clock: "Clock") -> "Answering":
-    """Make the agent ready: a stack loads its models, a foreign agent is reached once."""
+    """Prepare the agent: a stack loads its models, a foreign agent is reached once."""
     import asyncio
 
     from turngap.live.answering import OwnStack, reach

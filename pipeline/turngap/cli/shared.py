@@ -37,7 +37,7 @@ _INSTEAD = dict(zip(_GLYPHS, r"""..------|^'""xxv!+<0>>>><<<v/\+%##==--__@~,""",
 
 
 def take_any_encoding() -> None:
-    """Have stdout and stderr replace what their encoding lacks, so that no glyph ends a command."""
+    """Make stdout and stderr replace characters that their encoding lacks, instead of failing."""
     codecs.register_error("turngap", _replaced)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -58,23 +58,23 @@ def show_error(error: TurngapError) -> None:
 
 
 def show_failure(error: TurngapError) -> None:
-    """Write what happened and what to do to stderr."""
+    """Write the error and its hint to stderr."""
     say(f"error: {error.message}")
     if error.hint:
         say(f"  {error.hint}")
 
 
 def leave(failure: TurngapError | None, code: ExitCode) -> NoReturn:
-    """End the command: with what failed and its exit code, or else with this one."""
+    """End the command: with the failure and its exit code, or else with this one."""
     if failure is not None:
         show_failure(failure)
     raise typer.Exit(code if failure is None else failure.exit_code)
 
 
 def say(text: str) -> None:
-    """Show people a line or a few, on stderr, so that stdout can be piped.
+    """Print a line or a few for people on stderr, so that stdout can be piped.
 
-    They may quote what an agent said, which is not for the terminal to obey.
+    They may quote an agent's words, which the terminal must not obey.
     """
     lines = map(harmless, without_known_secrets(text).split("\n"))
     sys.stderr.write(inert("\n".join(lines)) + "\n")
@@ -100,7 +100,7 @@ def telemetry_of(ctx: typer.Context, otlp: str | None) -> "Telemetry":
 
 
 def print_json(document: Any) -> None:
-    """Write the document to stdout; what is not printable, or begins a command, is escaped."""
+    """Write the document to stdout; escape unprintable characters and commands to a CI server."""
     document = shown_without_secrets(document)
     whole = (sys.stdout.encoding or "").lower().startswith("utf")  # others lack characters
     text = json.dumps(document, indent=2, ensure_ascii=not whole).replace("##", "#\\u0023")
@@ -119,7 +119,7 @@ def _write(text: str) -> None:
 
 
 def print_block(block: "Callable[[int], RenderableType]") -> None:
-    """Print what `block` makes for the terminal's width."""
+    """Print the output of `block` for the terminal's width."""
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -145,14 +145,14 @@ def _stdout() -> Iterator[None]:
 
 
 def _write_to_nobody() -> None:
-    """Have what is left of stdout go nowhere: Python flushes it when it exits, and would fail."""
+    """Send the rest of stdout nowhere: Python flushes it when it exits, and would fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def table(rows: Sequence[dict[str, Any]]) -> "Table":
-    """Rows of equal keys as a table; empty columns are left out."""
+    """Build a table of rows with equal keys; leave out empty columns."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -187,26 +187,26 @@ def played(
     quiet: bool,
     most_minutes: float | None = None,
 ) -> T:
-    """Say how many turns there are and how long they take, play them, and show the progress."""
+    """Announce the number of turns and the time, play them, and show the progress."""
     announce(plan, what, quiet=quiet)
     with Display(plan.turns, "turns", plan.minutes, most_minutes=most_minutes) as shown:
         return asyncio.run(player(plan, shown.playing()))
 
 
 def announce(plan: "PlayPlan", what: str, *, quiet: bool) -> None:
-    """Say beforehand how many turns are played, and about how long that takes."""
+    """Announce how many turns are played, and about how long that takes."""
     if not quiet:
         say(f"{plan.turns} turns {what}, in real time: {minutes_words(plan.minutes)}")
 
 
 class Display:
-    """Shows progress on stderr while it is used as a context.
+    """Progress on stderr while it is used as a context.
 
     Args:
         total: how many steps there are.
-        unit: what a step is, in the plural.
-        minutes: how long all of them are expected to take, if that is known.
-        most_minutes: work that is still undecided after these steps may go on, for so long in all.
+        unit: the name of a step, in the plural.
+        minutes: how long all of them are expected to take, if known.
+        most_minutes: the longest total time of work that may continue while it is undecided.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class Display:
             say(_kept(self._folders))
 
     def step(self, what: str, total: float | None = None) -> None:
-        """Name what is being done now; with `total`, a new count begins."""
+        """Name the present work; with `total`, a new count begins."""
         if total is not None:
             self._planned_s = None
             self._bar.reset(self._id, total=total, left="")
@@ -278,7 +278,7 @@ class Display:
         self._say(f"{done:g} of {total:g} {self._unit}, {self.left_words()}".rstrip(", "))
 
     def _say(self, text: str) -> None:
-        """Write a line now and then, where there is no terminal."""
+        """Write a line now and then, if there is no terminal."""
         now_s = self._bar.get_time()
         if not self.console.is_terminal and now_s - self._line_s >= LINE_EVERY_S:
             self._line_s = now_s
@@ -293,7 +293,7 @@ class Display:
         self._say(f"{done:g} {self._unit}, {words}")
 
     def tell(self, what: str, done: float, left_s: float | None) -> None:
-        """Name what is being done, and how far it has come in seconds, where the rest is known."""
+        """Name the present work, and its progress in seconds if the rest is known."""
         left = "" if left_s is None else minutes_words(left_s / 60) + " left"
         total = max(self._task.total or 0, done) if left_s is None else done + left_s
         self._bar.update(
@@ -323,7 +323,7 @@ class Display:
 
 
 def _kept(folders: list[Path]) -> str:
-    """Say what an interruption leaves: a whole comparison, or runs one by one."""
+    """Say what remains after an interruption: a whole comparison, or runs one by one."""
     from turngap.store.comparisons import COMPARISON_FILE
     from turngap.store.folders import run_folders, turns_in
 
@@ -338,7 +338,7 @@ def _kept(folders: list[Path]) -> str:
 
 
 def _to_go_on(folder: Path) -> str:
-    """Return how to play what a run of `replay` lacks; empty for what cannot be continued."""
+    """Return how to play the missing part of a `replay` run; empty if it cannot be continued."""
     from turngap.core.errors import InputError
     from turngap.play.resume import command_to_resume
     from turngap.store.runs import read_run

@@ -1,4 +1,4 @@
-"""Read what each kind of stored folder says of itself, as an `Entry`."""
+"""Read the record in each kind of stored folder, as an `Entry`."""
 
 import hashlib
 import re
@@ -51,19 +51,18 @@ def no_gap() -> dict[str, float | None]:
 class Entry:
     """A stored run, check, comparison, curve, simulation or load test.
 
-    A figure is None where the kind has none, or where there were too few turns for it.
+    A figure is None if the kind has none, or if there were too few turns for it.
 
     Attributes:
-        path: of its folder, as it can be given to `turngap report`.
-        label: what the user called it (`--label`); empty without one.
-        agent: as people know it: the stack's name, or the URL without its secrets and without a
-            port that may change. Of a comparison the agent that the backends stood behind.
-        commit: of the user's checkout; ends in `-dirty` where files differed.
-        line: the dialect and the rate in Hz that an agent at a URL was spoken to in; empty for a
-            stack.
+        path: its folder, in the form that `turngap report` takes.
+        label: the user's name for it (`--label`); empty without one.
+        agent: its name for people: the stack's name, or the URL without its secrets and without a
+            port that may change. For a comparison, the agent whose LLM was replaced.
+        commit: commit of the user's checkout; ends in `-dirty` if files differed.
+        line: the dialect and the rate in Hz of the line to an agent at a URL; empty for a stack.
         started_utc: ISO 8601.
-        valid: whether its figures can be used; `why` has the reasons why not, the failure first.
-        verdict: in a word or two: `pass`, `regressed`, `8 sessions`; empty where there is none.
+        valid: whether its figures can be used; `why` has the reasons if not, the failure first.
+        verdict: in a word or two: `pass`, `regressed`, `8 sessions`; empty if there is none.
         machine: the machine's fingerprint.
         played: digest of what was played: the same one means the same scenarios and recordings.
         starved_ms: how late the caller might be before a turn counted as starved.
@@ -107,10 +106,10 @@ def due_ms(turn: TurnOutcome) -> float | None:
 
 
 def figures_of(turns: Iterable[TurnOutcome]) -> tuple[int, dict[str, Any]]:
-    """Return how many turns there are, and the figures of those that count, as fields of `Entry`.
+    """Return the number of turns, and the figures of those that count, as fields of `Entry`.
 
     Raises:
-        InputError: as `read_outcomes`, where the turns come from it.
+        InputError: as `read_outcomes`, if the turns come from it.
     """
     every = n = hits = cut_ins = 0
     gaps: list[float] = []
@@ -139,7 +138,7 @@ _HINT = "delete the folder, or measure again"
 
 
 def read_entry(folder: Path, kind: Kind) -> Entry:
-    """Read what a folder of that kind says of itself; its texts are printable.
+    """Read the record of a folder of that kind; its texts become printable.
 
     Raises:
         InputError: it cannot be read, is damaged, or of another version.
@@ -355,7 +354,7 @@ def _entry(
     why: Iterable[str] = (),
     **fields: Any,
 ) -> Entry:
-    """Build an entry with what all kinds of records hold, if they hold it by the same name."""
+    """Build an entry from the fields that all kinds of records share by name."""
     return Entry(
         path=str(folder),
         kind=kind,
@@ -389,7 +388,7 @@ def _played_digest(scenario_hashes: Mapping[str, str]) -> str:
 
 
 def _ended(failure: str | None) -> Status:
-    """Return the status by what is stored as the failure."""
+    """Return the status, depending on the stored failure."""
     if failure is None:
         return "finished"
     return "unfinished" if failure == INTERRUPTED else "failed"
@@ -416,7 +415,7 @@ def _texts(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def _without_its_log(reason: str) -> str:
-    """Return what ended a command, of a reason that quotes the end of its log."""
+    """Return why a command ended, without the quoted end of its log."""
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     if len(lines) < 2:
         return reason

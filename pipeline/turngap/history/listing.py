@@ -112,7 +112,7 @@ def list_block(entries: Sequence[Entry], width: int) -> Text:
 
 
 def list_table(entries: Sequence[Entry], most_label: int = _MOST_LABEL) -> sections.Table:
-    """Return a row for each entry, in their order; what all have in common stands above."""
+    """Return a row for each entry, in their order; the facts that all share are above the table."""
     name = namer(entries)
     texts = [
         ("label", [printable(entry.label) for entry in entries]),
@@ -199,7 +199,7 @@ def reasons(entries: Sequence[Entry], width: int) -> list[Text]:
 
 
 def namer(entries: Sequence[Entry]) -> Callable[[Entry], str]:
-    """Return how to name entries: by their paths, without the folder that all of them lie in."""
+    """Return a function that names entries: by their paths, without their common folder."""
     try:
         above = os.path.commonpath([Path(entry.path).parent for entry in entries])
     except ValueError:  # none, or some are absolute and some are not
@@ -213,7 +213,7 @@ def ms(value: float | None) -> str:
 
 
 def result(entry: Entry) -> Cell:
-    """Return what came of it in a word or two."""
+    """Return the outcome in a word or two."""
     if entry.status != "finished":
         style: Style = "bad" if entry.status == "failed" else "unsure"
         mark = "✗" if entry.status == "failed" else "?"

@@ -33,16 +33,16 @@ OnRead = Callable[[int, int], None]
 def entries(roots: Sequence[Path] = (), on_read: OnRead = lambda done, of: None) -> list[Entry]:
     """Read everything that is stored in these folders, in the order in which it began.
 
-    A folder that cannot be read becomes an entry with its reason; one that holds nothing of turngap
-    is left out, and so is a second path to the same folder.
+    A folder that cannot be read becomes an entry with its reason. A folder without anything of
+    turngap is left out, and so is a second path to the same folder.
 
     Args:
         roots: folders of stored folders, or such folders themselves; by default `./runs`, which may
             be missing.
-        on_read: gets how many have been read, and of how many.
+        on_read: receives how many have been read, and of how many.
 
     Raises:
-        InputError: a folder that was given is not there, or cannot be listed.
+        InputError: a folder that was given does not exist, or cannot be listed.
     """
     seen: set[tuple[int, int]] = set()  # each folder counts once, whatever links lead to it
     folders: list[Path] = []
@@ -143,9 +143,9 @@ def _kind(folder: Path) -> Kind | None:
 
 
 def _entry(folder: Path) -> Entry | None:
-    """Return what the folder says of itself; None if it holds nothing of turngap.
+    """Return the entry of a folder; None if it holds nothing of turngap.
 
-    One of ours that was not finished is an entry, too: its own record comes last, or never came.
+    An unfinished folder of turngap is an entry, too: its own record comes last, or never came.
     """
     ours = _OURS.fullmatch(folder.name)
     name = folder.name if ours is None else ours["name"]

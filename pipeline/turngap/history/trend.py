@@ -85,7 +85,7 @@ def run_levels(runs: Sequence[Mapping[Key, float]]) -> list[RunLevel]:
 
 
 def _fitted(gaps: Floats) -> tuple[Floats, Floats]:
-    """Return what each turn takes (the median over the runs), and what each run adds to it."""
+    """Return the time of each turn (the median over the runs), and the addition of each run."""
     gaps = gaps[:, ~np.all(np.isnan(gaps), axis=0)]
     added = np.zeros(len(gaps))
     typical = np.nanmedian(gaps, axis=0)
@@ -121,9 +121,9 @@ def _uneven(gaps: Floats, added: Floats) -> list[bool]:
 
 
 def _off(run: Floats, others: Floats) -> float:
-    """Return how far in ms a turn of a run is off what it is in the others, on average.
+    """Return the average difference in ms of a run's turns from the same turns in other runs.
 
-    Infinite where the run and these have too few turns in common.
+    Infinite if the run and these have too few turns in common.
     """
     known = ~np.isnan(run) & ~np.all(np.isnan(others), axis=0)
     if np.count_nonzero(known) < LEAST_TURNS:
@@ -139,7 +139,7 @@ class Change:
     Attributes:
         at: the first value of the new level, counted from 0.
         first, last: it is between these, with 95 % confidence.
-        p_value: the share of shuffled series that have a place as good anywhere.
+        p_value: the share of shuffled series in which any place fits as well.
         before, after: the medians of the values between the neighbouring changes and this one.
         difference: by how much the values after it are higher than those before.
         low, high: its 95 % interval.
@@ -213,7 +213,7 @@ def _scores(series: Floats) -> Floats:
 
 
 def _p_value(score: float, parts: Sequence[Floats], rng: np.random.Generator) -> float:
-    """Return the share of shuffles, each part within itself, that have a place as good."""
+    """Return the share of shuffles, each part within itself, in which a place fits as well."""
     if score == 0:  # all values are the same
         return 1.0
     shuffled = (part[_orders(len(part), rng)] for part in parts)
@@ -239,7 +239,7 @@ def _places(series: Floats) -> NDArray[np.intp]:
 
 
 def _misfit(values: Floats) -> Floats:
-    """Return how far each row is off its lower quartile; above it, a value counts for a third."""
+    """Return the distance of each row from its lower quartile; a value above counts for a third."""
     over = values - np.quantile(values, _LEVEL, axis=-1, keepdims=True)
     return np.sum(np.where(over > 0, _LEVEL * over, (_LEVEL - 1) * over), axis=-1)
 
@@ -247,7 +247,7 @@ def _misfit(values: Floats) -> Floats:
 def _change(
     series: Floats, split: tuple[int, int, int], p_value: float, rng: np.random.Generator
 ) -> Change:
-    """Return a change, with its place in most made series of these levels and this noise."""
+    """Return a change, with its place in most simulated series of these levels and noise."""
     start, at, end = split
     before, after = series[start:at], series[at:end]
     near = _near(series[start:end])
@@ -446,7 +446,7 @@ def _bars(trend: Trend) -> str:
 
 
 def _sentence(change: Change, between: Sequence[Entry], trend: Trend) -> str:
-    """Return where a change is, by how much, how sure that is, and which commits it may be of."""
+    """Describe a change: its place, its size, its certainty, and the commits that may cause it."""
     slower = "slower" if change.difference > 0 else "quicker"
     commits = {entry.commit for entry in between}
     clean = not any(commit is None or commit.endswith("-dirty") for commit in commits)
@@ -464,6 +464,6 @@ def _sentence(change: Change, between: Sequence[Entry], trend: Trend) -> str:
 
 
 def _commit_range(between: Sequence[Entry]) -> str | None:
-    """Return what `git log` takes to list all that came in; None if an end is not known."""
+    """Return the range for `git log` that lists all new commits; None if an end is not known."""
     first, last = (words.commit(entry.commit).rstrip("+") for entry in (between[0], between[-1]))
     return None if "–" in (first, last) or first == last else f"{first}..{last}"

@@ -1,8 +1,8 @@
-"""The chart kit: where things lie in a page's drawings. The style sheet says what they look like.
+"""The chart kit: positions in a page's drawings. The style sheet decides their look.
 
-Horizontal places are per cent of the drawing's width and vertical ones pixels, so that a drawing
-follows the page's width while its text keeps its size. Labels are in the margins: those of the
-y axis to the left, those of upright rules above, so that none lies over a bar.
+Horizontal positions are per cent of the drawing's width and vertical ones pixels: a drawing follows
+the page's width while its text keeps its size. Labels are in the margins: those of the y axis to
+the left, those of upright rules above, so none lies over a bar.
 """
 
 import math
@@ -36,7 +36,7 @@ DASHES = ("", "9 5", "3 4", "12 4 3 4", "6 3", "2 6", "14 6", "8 2 2 2")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A labelled place on an axis. `strong` ones are the budget's or a target's."""
+    """A labelled place on an axis. `strong` marks are the budget's or a target's."""
 
     at: float
     label: str
@@ -82,7 +82,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A line through the whole drawing; the label of an upright one stands above it."""
+    """A line through the whole drawing; an upright line has its label above it."""
 
     at: float
     label: str = ""
@@ -136,12 +136,12 @@ class Chart:
 
     @property
     def tops(self) -> list[Rule]:
-        """Return the rules with a label; each label has a line of its own above the drawing."""
+        """Return the rules with a label; each label gets its own line above the drawing."""
         return [rule for rule in self.rules if rule.label]
 
 
 def polyline(points: Iterable[tuple[float, float]]) -> str:
-    """Places (per cent across, pixels down) as a path."""
+    """Return the path through places (per cent across, pixels down)."""
     return "M" + "L".join(f"{x * BOX / 100:g} {y:g}" for x, y in points)
 
 
@@ -158,7 +158,7 @@ def clear_of(marks: Iterable[Mark], strong: Mark, room: float) -> list[Mark]:
 
 
 def spread(places: Sequence[float], bottom: float) -> list[float]:
-    """Vertical places for labels: as near as can be to `places` without lying on one another."""
+    """Return vertical places for labels, as near as possible to `places` without overlap."""
     order = sorted(range(len(places)), key=lambda i: places[i])
     found: list[float] = []
     for i in order:
@@ -172,7 +172,7 @@ def spread(places: Sequence[float], bottom: float) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The part of time that is drawn, in multiples of the budget, so that its rule never moves."""
+    """The part of time that is drawn, in multiples of the budget, whose rule never moves."""
 
     low: float
     high: float
@@ -192,7 +192,7 @@ class Domain:
 
 
 def domain_of(turns: Sequence[Turn], *, shown_whole: float = SHOWN_WHOLE) -> Domain:
-    """Choose one domain for all of a run's turns, so that they can be compared by eye.
+    """Choose one domain for all of a run's turns, to make them comparable by eye.
 
     It holds the fastest `shown_whole` of them with some room, within the edges allowed above.
     """
@@ -241,7 +241,7 @@ def waterfall(turn: Turn, domain: Domain) -> Chart:
 
 
 def _few_ticks(domain: Domain, budget_ms: float) -> list[Mark]:
-    """Zero and the budget, and the natural band's end where it keeps clear of both on a phone."""
+    """Return ticks at zero, at the budget, and at the natural band's end if a phone has room."""
     at_zero = Mark(domain.x(0, budget_ms), "0")
     at_budget = Mark(domain.x(budget_ms, budget_ms), f"{budget_ms:.0f} ms", strong=True)
     natural = Mark(domain.x(NATURAL_MS[1], budget_ms), f"{NATURAL_MS[1]:.0f}")
@@ -269,9 +269,9 @@ def _spoken(turn: Turn) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """One agent's turns in a drawing of gaps; `anchors` are those of its turns on the page.
+    """One agent's turns in a drawing of gaps; `anchors` are the anchors of its turns on the page.
 
-    Of two, A is dashed and hollow, B solid and filled: no drawing needs colour.
+    Of two agents, A is dashed and hollow, B solid and filled: no drawing needs colour.
     """
 
     turns: Sequence[Turn]
@@ -322,7 +322,7 @@ def gap_chart(agents: Sequence[Agent], budget_ms: float, spoken: str) -> Chart:
 
 
 def _pen(letter: str) -> tuple[str, str]:
-    """Style and dash of an agent's curve."""
+    """Return style and dash of an agent's curve."""
     return ("a", "7 5") if letter == "A" else ("b", "")
 
 
@@ -355,7 +355,7 @@ def curve(turns: Sequence[Turn], domain: Domain, budget_ms: float) -> str:
 
 
 def time_ticks(domain: Domain, budget_ms: float) -> list[Mark]:
-    """Mark every 200 ms, or fewer if that would be more than seven; none near the budget's."""
+    """Mark every 200 ms, or less often to have at most seven marks; none near the budget's."""
     span = (domain.high - domain.low) * budget_ms
     step = next(s for s in (200, 500, 1000, 2000, 5000, 10_000, 10**9) if span / s <= 7)
     first = int(domain.low * budget_ms // step) + 1 if domain.low < 0 else 0

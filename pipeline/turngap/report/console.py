@@ -54,9 +54,9 @@ class Scale:
 
 
 def turn_block(turn: Turn, width: int) -> Text:
-    """Draw one turn: outcome, waterfall against its budget, stages, what was heard and replied.
+    """Draw one turn: outcome, waterfall against its budget, stages, words heard and replied.
 
-    The block ends with an empty line, so that blocks can be printed one below the other.
+    The block ends with an empty line, so blocks can be printed one below the other.
     """
     width = max(width, MIN_WIDTH)
     scale = Scale(width, turn.budget_ms)
@@ -70,9 +70,9 @@ def turn_block(turn: Turn, width: int) -> Text:
 
 
 class TurnList:
-    """A run's turns on a terminal: a line each, and whole blocks of those that went wrong.
+    """A run's turns on a terminal: a line each, and whole blocks of those that failed.
 
-    Of a long run only the first good turns are listed, and the first bad ones drawn whole, so that
+    Of a long run, only the first good turns are listed and only the first bad ones drawn whole, so
     its figures are on the same screen. `verbose` draws every turn whole.
     """
 
@@ -198,7 +198,7 @@ def _paint(cells: list[tuple[str, str]], start: int, stop: int, char: str, style
 
 
 def _axis(turn: Turn, scale: Scale) -> Text:
-    """Zero, the natural band (heavy), and the budget below its rule."""
+    """Draw zero, the natural band (heavy), and the budget below its rule."""
     low, high = (scale.column(ms) for ms in NATURAL_MS)
     chars = [" "] * scale.width
     for column in range(scale.zero, scale.rule):

@@ -1,4 +1,4 @@
-"""Draws what was heard in each turn: the person and the agent on one time axis, with the gap."""
+"""Draw the sound of each turn: the person and the agent on one time axis, with the gap."""
 
 import math
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ def _gap(turn: Turn) -> tuple[str, ...]:
 
 
 def _reach(turns: Sequence[Turn]) -> tuple[float, float]:
-    """Return how much time is drawn before and after the person's end, for most turns whole."""
+    """Return the time to draw before and after the person's end, for most turns whole."""
     gaps = [turn.gap_ms for turn in turns if turn.gap_ms is not None]
     early = -min(gaps, default=0.0) + ROOM_MS / 2
     last = sorted(turn.first_answer_ms or turn.gap_ms or 0.0 for turn in turns) or [0.0]
@@ -176,7 +176,7 @@ def _skyline(levels: Levels, bottom: int) -> str:
 
 
 def _speech(turn: Turn, until_ms: float) -> list[tuple[float, float]]:
-    """Return what counts as the agent's speech, in ms from the person's end."""
+    """Return the stretches that count as the agent's speech, in ms from the person's end."""
     end_ns = next((mark.at_ns for mark in turn.marks if mark.name == "user_end"), None)
     if end_ns is None:
         return []

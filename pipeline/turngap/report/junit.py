@@ -1,4 +1,4 @@
-"""JUnit XML, which CI servers show test by test: of a run, each turn is a test."""
+"""JUnit XML, which CI servers show test by test: each turn of a run is a test."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from turngap.store.runs import Run, agent_name
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One test case. `why` stands with a failure, or with what was skipped.
+    """One test case. `why` is the reason for a failure or for skipping it.
 
-    `kind`: what sort of failure it is, as JUnit's attribute `type`. `seconds`: what it took.
+    `kind`: the kind of failure, as JUnit's attribute `type`. `seconds`: its duration.
     """
 
     name: str
@@ -37,8 +37,8 @@ def document(
 ) -> bytes:
     """Write one suite of cases; its name with a dot for the space is their class.
 
-    `seconds` and `started` are what JUnit's attributes `time` and `timestamp` hold; neither stands
-    there where it is not known.
+    `seconds` and `started` are the values of JUnit's attributes `time` and `timestamp`; each is
+    left out if not known.
     """
     counts = {
         "tests": len(cases),
@@ -62,7 +62,7 @@ def document(
 
 
 def times(started_utc: str, finished_utc: str | None) -> tuple[str, str]:
-    """Format how long it took in s, and when it began; empty or 0 if that is not known."""
+    """Return the duration in s, and the start; 0 or empty if not known."""
     try:
         started = instant(started_utc)
         seconds = (instant(finished_utc or "") - started).total_seconds()

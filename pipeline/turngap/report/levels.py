@@ -1,4 +1,4 @@
-"""Shared parts of reports of loads: whether one is held, its hit rate, and its drawings."""
+"""Shared parts of reports of loads: whether a load is held, its hit rate, and its drawings."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -50,19 +50,19 @@ def count(calls: float) -> str:
 
 
 def share(rate: Proportion) -> str:
-    """`97.3 %`; never rounded up to what it is not."""
+    """Format a share: `97.3 %`; never rounded up to 100 %."""
     return "–" if rate.value is None else tenths(rate.value)
 
 
 def interval(rate: Proportion, *, unit: bool = True) -> str:
-    """`96.9 to 97.6 %`."""
+    """Format an interval: `96.9 to 97.6 %`."""
     if rate.low is None or rate.high is None:
         return "–"
     return f"{tenths(rate.low, unit=False)} to {tenths(rate.high, unit=unit)}"
 
 
 def tenths(value: float, *, unit: bool = True) -> str:
-    """Format a share to a tenth of a per cent; only all is 100 and only none is 0."""
+    """Format a share to a tenth of a per cent; 100 is only for all, and 0 only for none."""
     text = f"{100 * value:.1f}"
     if value < 1 and text == "100.0":
         text = ">99.9"
@@ -72,7 +72,7 @@ def tenths(value: float, *, unit: bool = True) -> str:
 
 
 class Across:
-    """Calls at once to per cent across, by their logarithm: each doubling goes equally far."""
+    """Scale of simultaneous calls in per cent across; logarithmic: doublings are equally wide."""
 
     def __init__(self, calls: Sequence[float]) -> None:
         low, high = math.log(min(calls)), math.log(max(calls))
@@ -83,7 +83,7 @@ class Across:
         return round(100 * (math.log(calls) - self.low) / (self.high - self.low), 3)
 
     def marks(self, most: int) -> tuple[Mark, ...]:
-        """Powers of ten, with twos and fives where they have room."""
+        """Return marks at powers of ten, with twos and fives if they have room."""
         found: list[float] = []
         for steps in ((1, 2, 5), (1, 3), (1,)):
             found = [
@@ -111,11 +111,11 @@ class DrawnLoad:
     """A load as it is drawn.
 
     Attributes:
-        calls: at once.
-        name: the calls in words, such as `8 sessions`.
+        calls: simultaneous calls.
+        name: the calls in words, for example `8 sessions`.
         gap_ms: p50 and p95 as they are written.
         gaps: p50 and p95 as they are drawn: infinite if too few turns were answered for one, None
-            if it is not known.
+            if not known.
     """
 
     calls: float
@@ -128,13 +128,13 @@ class DrawnLoad:
 
 
 class AgainstLoad:
-    """Drawings of figures over the calls at once, which run to the right.
+    """Drawings of figures over the number of simultaneous calls, which grows to the right.
 
-    Each doubling goes as far as the one before. No drawing needs colour: loads that are not held,
-    or not sure to be, are hollow.
+    Each doubling is equally wide. No drawing needs colour: loads that are not held, or not certain
+    to be, are hollow.
 
     Args:
-        x_name: what the x axis shows, such as `sessions`.
+        x_name: the quantity on the x axis, for example `sessions`.
         x_ticks: returns its labels.
         rules: upright lines of both drawings.
         note: a last sentence below the hit rates.

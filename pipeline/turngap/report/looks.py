@@ -41,8 +41,8 @@ OUTCOME_STYLES: dict[Outcome, Style] = {
 class StageLook:
     """The look of a stage, its name in reports, and its explanation.
 
-    `pattern` is a character that no other stage has: bars are readable in black and white.
-    `owner`: the setting or part of the agent that decides how long the stage takes.
+    `pattern` is a character that no other stage has: bars are readable in black and white. `owner`:
+    the setting or part of the agent that decides how long the stage takes.
     """
 
     pattern: str

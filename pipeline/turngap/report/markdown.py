@@ -1,4 +1,4 @@
-"""Writes a report as Markdown for CI summaries and pull requests.
+"""Write a report as Markdown for CI summaries and pull requests.
 
 No text in it can become a link, a tag or a part of a table.
 """
@@ -57,7 +57,7 @@ def _item(item: Item) -> str:
 
 
 def _folded(title: str, blocks: Iterable[str], *, is_open: bool = False) -> str:
-    """Blocks below a title that unfolds them. The title is HTML, where no backslash escapes."""
+    """Put blocks below a title that unfolds them. The title is HTML, where no backslash escapes."""
     opening = "<details open>" if is_open else "<details>"
     plain = html.escape(printable(title)).replace("@", "&#64;").replace("`", "&#96;")
     summary = f"<summary>{plain}</summary>"
@@ -65,7 +65,7 @@ def _folded(title: str, blocks: Iterable[str], *, is_open: bool = False) -> str:
 
 
 def escaped(text: str) -> str:
-    """`text` as plain words wherever it stands, also in a table's cell."""
+    """Escape `text` to plain words in any place, also in a table's cell."""
     text = _SPECIAL.sub(r"\\\1", printable(text))
     for raw, entity in _ENTITIES.items():
         text = text.replace(raw, entity)

@@ -1,4 +1,4 @@
-"""Writes a report as one HTML page that needs only itself and the recordings in its folder."""
+"""Write a report as one HTML page that needs only itself and the recordings in its folder."""
 
 import base64
 import hashlib
@@ -28,12 +28,12 @@ MANY = 7
 
 
 def render(report: Report) -> str:
-    """Render the page; everything in the report is escaped as text, whatever it looks like."""
+    """Render the page; all content of the report is escaped as text."""
     return _template().render(report=report, many=MANY)
 
 
 def write(file: Path, content: str | bytes) -> Path:
-    """Write a report as a whole, in place of an older one; returns its path.
+    """Write the whole report, replacing an older one; returns its path.
 
     Raises:
         InputError: the folder cannot be written to.
@@ -75,7 +75,7 @@ def _template() -> "Template":
 
 
 def unbroken(text: str) -> str:
-    """Return printable text in which no figure is parted from its unit."""
+    """Return printable text that keeps each figure and its unit on one line."""
     return _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", printable(text))
 
 

@@ -57,7 +57,7 @@ VERDICT_STYLES: dict[str, Style] = {"right": "good", "wrong": "bad", "not_judged
 
 
 def write_html(run: Run) -> Path:
-    """Write `report.html` into the run's folder, in place of an older one; returns its path.
+    """Write `report.html` into the run's folder, replacing an older one; returns its path.
 
     Raises:
         InputError: the folder cannot be written to.
@@ -255,7 +255,7 @@ def _stages(run: Run, summary: Summary) -> list[Item]:
 
 
 def _curve(run: Run, summary: Summary) -> str:
-    """Say what a setting would buy, by the newest curve of this agent in the folder of the run."""
+    """Say how a setting would change the gap, by this agent's newest curve in the run's folder."""
     p50_ms = summary.gap_ms["p50"].value
     if summary.slowest_stage != "endpoint" or p50_ms is None or not run.path.is_dir():
         return ""
@@ -394,7 +394,7 @@ def take(run: Run, turn: Turn, base: Path, domain: charts.Domain, name: str = ""
 
 
 def turn_lines(turn: Turn) -> list[Line]:
-    """List what was said and done in a turn, and why it had its outcome."""
+    """List the words and events of a turn, and why it had its outcome."""
     found: list[Line] = []
     if tokens := turn_words.tokens_words(turn):
         # The stage of the first token says as much, where nothing else is known.
@@ -471,12 +471,12 @@ _FIGURES = ("p50", "p95", "p99", "max")
 
 
 def calibration_block(document: dict[str, Any], width: int) -> Text:
-    """`calibrate --json`'s document on a terminal."""
+    """Render the document of `calibrate --json` for a terminal."""
     return terminal.block(calibration_report(document), width)
 
 
 def calibration_report(document: dict[str, Any]) -> Report:
-    """Quantiles overall and by condition, and a histogram of the absolute errors."""
+    """Build the report: quantiles overall and by condition, and a histogram of the errors."""
     rows = [_row("all", document["error_ms"])]
     for condition, groups in document["by"].items():
         rows += [_row(f"{condition.replace('_', ' ')} {name}", q) for name, q in groups.items()]
@@ -505,7 +505,7 @@ def calibration_report(document: dict[str, Any]) -> Report:
 
 
 def calibrations_block(document: dict[str, Any], width: int) -> Text:
-    """`calibrate --dialect all --json`'s document on a terminal."""
+    """Render the document of `calibrate --dialect all --json` for a terminal."""
     told = document["dialects"]
     rows = [[d["dialect"], _rates(d), *_of(d)] for d in told if "error" not in d]
     head = ("dialect", "Hz", "n", *_FIGURES, "bias")

@@ -1,8 +1,8 @@
-"""Content of a report, apart from where it is shown.
+"""Content of a report, independent of the medium.
 
 Each room builds one `Report` from its stored record. `report.terminal`, `report.page` and
-`report.markdown` write it. Texts may hold anything that an agent said: the writers clean and
-escape them.
+`report.markdown` write it. Texts may hold anything that an agent said: the writers clean and escape
+them.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A table's cell that is more than text. A page links its row to the address `link`."""
+    """A table's cell with more than text. A page links its row to the address `link`."""
 
     text: str
     style: Style = ""
@@ -68,9 +68,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table. The first column names the rows. `caption` says what the figures are.
+    """A table. The first column names the rows. `caption` names the figures.
 
-    `key` explains what only a page draws.
+    `key` explains the parts that only a page draws.
     """
 
     head: Sequence[str | Column]
@@ -98,7 +98,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A sentence with its name. `short`: it is cut to one line on a terminal."""
+    """A sentence with its name. A `short` one is cut to one line on a terminal."""
 
     label: str
     text: str
@@ -122,7 +122,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A headline figure and what it rests on."""
+    """A headline figure and the evidence for it."""
 
     name: str
     value: str
@@ -131,7 +131,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures that a report is read for."""
+    """The main figures of a report."""
 
     figures: Sequence[Figure]
     where: frozenset[Medium] = EVERYWHERE
@@ -139,7 +139,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A command to copy, below what it does."""
+    """A command to copy, below its description."""
 
     about: str
     text: str
@@ -148,7 +148,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Lines as they stand on a terminal, below a title that unfolds them.
+    """Lines as on a terminal, below a title that unfolds them.
 
     `open`: they are unfolded at first.
     """
@@ -162,7 +162,7 @@ class Folded:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """One agent's take of a turn. `audio` links to its recording; `missing`: it is not there."""
+    """One agent's take of a turn. `audio` links to its recording; `missing`: there is none."""
 
     name: str
     outcome: str
@@ -179,7 +179,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A turn as a page shows it; `wait_ms` sorts by slowness, endless where no reply came.
+    """A turn on a page; `wait_ms` sorts by slowness, infinite if no reply came.
 
     `open`: it is unfolded at first.
     """
@@ -266,11 +266,11 @@ class Report:
 
     Attributes:
         command: the command that made it (`check`).
-        subject: what was measured: the agent and what it was played.
-        when: when that began, for reading.
+        subject: the agent that was measured, and the scenarios that it was played.
+        when: the start of the measurement, for reading.
         verdict: the answer in a word, with its style; `means` explains it.
-        lead: the sentences that come first: why, or the answer in full.
-        stand_ins: what was simulated or synthetic, and what the figures therefore do not say.
+        lead: the sentences that come first: the reason, or the answer in full.
+        stand_ins: the simulated or synthetic parts, and the limits that they put on the figures.
         warnings: why the figures may not be used.
         sections: all the rest, the next useful step last.
     """
@@ -292,5 +292,5 @@ class Report:
 
 
 def lines(*named: tuple[str, str] | None, where: frozenset[Medium] = EVERYWHERE) -> Lines:
-    """Plain sentences by their names; None and empty ones are left out."""
+    """List plain sentences by their names; leave out None and empty ones."""
     return Lines([Line(*pair) for pair in named if pair is not None and pair[1]], where=where)

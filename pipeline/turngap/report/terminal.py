@@ -1,4 +1,4 @@
-"""Writes a report on a terminal: names in the gutter, wrapped words next to them, tables."""
+"""Write a report on a terminal: names in the gutter, wrapped words next to them, tables."""
 
 import io
 import re
@@ -93,7 +93,7 @@ def labelled(label: str) -> Text:
 
 
 def one_line(label: str, content: str, width: int, style: str = "") -> Text:
-    """`content` in one line, cut where it does not fit."""
+    """Return `content` in one line, cut if it does not fit."""
     return labelled(label).append(cropped(content, width - GUTTER), style=style)
 
 
@@ -104,7 +104,7 @@ def wrapped(label: str, content: str, width: int, style: str = "") -> list[Text]
 
 
 def flowed(label: str, pieces: Sequence[Text], width: int) -> list[Text]:
-    """`pieces` side by side in as many lines as they need."""
+    """Lay `pieces` side by side in as many lines as they need."""
     lines = [labelled(label)]
     for piece in pieces:
         used = cell_len(lines[-1].plain)

@@ -126,7 +126,7 @@ def notes_of(turn: Turn) -> list[str]:
 
 
 def _heard_words(turn: Turn) -> list[str]:
-    """Say what was heard besides the reply, and its oddities."""
+    """Describe the agent's other speech besides the reply, and its oddities."""
     said: list[str] = []
     if turn.greeting_ms is not None:
         said.append(f"the agent greeted {ms(turn.greeting_ms)} ms after the line was open")
@@ -161,7 +161,7 @@ def _other_notes(turn: Turn) -> list[str]:
 
 
 def early_words(turn: Turn) -> list[str]:
-    """Say where the agent took the turn to be over too early; empty if it did not."""
+    """Say where the agent considered the turn over too early; empty if it did not."""
     if turn.pauses is None:
         return []
     if (cut_in := heard_cut_in(turn)) is not None:
@@ -182,7 +182,7 @@ def place_words(early: TooEarly) -> str:
 
 
 def _how_starved(pacing: PacingRecord) -> str:
-    """Say which of the two was late, and by how much."""
+    """Say which part of the caller was late, and by how much."""
     packets, loop = pacing.late_ms_max or 0.0, pacing.loop_lag_ms_max or 0.0
     if not packets and not loop:
         return ""

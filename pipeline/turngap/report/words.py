@@ -1,4 +1,4 @@
-"""The sentences that reports share: figures, a run, and how well it was measured."""
+"""The sentences that reports share: figures, a run, and the quality of its measurement."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from turngap.store.comparisons import TurnsRecord
 
 
 def ms(value: float) -> str:
-    """Milliseconds for reading: whole ones, and tenths below 10."""
+    """Format milliseconds: whole ones, and tenths below 10."""
     if value == 0:
         return "0"
     if abs(value) < 0.05:
@@ -36,7 +36,7 @@ def ms(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share in whole per cent; only all is 100 and only none is 0."""
+    """Format a share in whole per cent; 100 is only for all, and 0 only for none."""
     if 0 < share < 0.01:
         return "<1 %"
     if 0.99 < share < 1:
@@ -74,7 +74,7 @@ def take_name(scenario: str, number: int, repeat: int) -> str:
 
 
 def median_words(turns: Sequence[Turn], summary: Summary) -> tuple[str, str]:
-    """Format the headline: the median gap, and between what it lies, with the slowest turn."""
+    """Format the headline: the median gap, with its interval and the slowest turn."""
     p50 = summary.gap_ms["p50"]
     value = "–" if p50.value is None else f"{ms(p50.value)} ms"
     gaps = [
@@ -166,7 +166,7 @@ def commit(sha: str | None) -> str:
 
 
 def turns_words(n: int, recorded: int | None = None) -> str:
-    """Write a number of turns, and of different ones where some were played again."""
+    """Write a number of turns, and of different ones if some were played again."""
     return ("1 turn" if n == 1 else f"{n} turns") + recorded_words(n, recorded)
 
 
@@ -183,7 +183,7 @@ def scenarios_words(names: Sequence[str]) -> str:
 
 
 def stand_ins_words(stand_ins: Sequence[str]) -> str:
-    """Say what was not real in a measurement, and what its figures therefore do not show."""
+    """Name the simulated parts of a measurement, and the limits that they put on its figures."""
     if not stand_ins:
         return ""
     about = ["another model"] if any("LLM" in name for name in stand_ins) else []
@@ -204,7 +204,7 @@ def right_words(summary: Summary) -> tuple[str, str] | None:
 
 
 def held_out_words(known: HeldOutRecord) -> tuple[str, str]:
-    """Say how a model did on dialogues that its training held out, as figure and remark."""
+    """Format a model's right answers on held-out dialogues, as figure and remark."""
     share, bounds = hit_rate_words(known.right)
     counted = f"{known.right.hits} of {turns_words(known.right.n)}"
     return share, (
@@ -243,7 +243,7 @@ def run_words(record: RunRecord) -> tuple[str, ...]:
 
 
 def agent_words(name: str, described: Mapping[str, Any]) -> tuple[str, ...]:
-    """Name whatever has this name and was played against the agent that is described."""
+    """Name the agent that has this name and was played against the one described."""
     agent = str(described.get("stack") or described.get("url") or "")
     # An agent at a URL is named by its host and port, which its URL says better.
     shown = agent if name and f"://{name}" in agent else name
@@ -308,7 +308,7 @@ _BUILT_IN = {
 
 
 def advice_words(record: RunRecord, summary: Summary) -> str:
-    """Say which stage took most of the silence, and what decides that; empty if not known."""
+    """Name the stage that took most of the silence, and its cause; empty if not known."""
     stage = next((s for s in summary.stages if s.name == summary.slowest_stage), None)
     if stage is None or not stage.share or not (owner := looks.look_of(stage.name).owner):
         return ""
@@ -338,7 +338,7 @@ def curve_words(curve: TurnsRecord, p50_ms: float) -> str:
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested settings as rows of dotted name and value."""
+    """Return nested settings as rows of dotted name and value."""
     for key, value in settings.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping) and value:
@@ -373,7 +373,7 @@ def starved_words(summary: Summary) -> str:
 
 
 def heard_words(summary: Summary) -> str:
-    """Say what was heard of the agent apart from its gaps; empty if that was nothing."""
+    """Describe the agent's sound apart from its gaps; empty if there is nothing to say."""
     heard, said = summary.heard, list[str]()
     if heard.hold_phrases and heard.first_answer_ms_p50 is not None:
         said.append(
@@ -394,7 +394,7 @@ def heard_words(summary: Summary) -> str:
 
 
 def onset_words(summary: Summary) -> str:
-    """Say how well the agent's first words were placed; empty where none was."""
+    """Say how exactly the agent's first words were placed; empty if there are none."""
     heard = summary.heard
     if heard.onset_spread_ms_p50 is None:
         return ""
@@ -405,7 +405,7 @@ def onset_words(summary: Summary) -> str:
 
 
 def ambiguous_words(summary: Summary) -> str:
-    """Count the turns whose reply may be another's; empty if there is none."""
+    """Count the turns whose reply may belong to another turn; empty if there are none."""
     n = summary.heard.ambiguous_turns
     return f"{n} of {turns_words(summary.turns)} may have another turn's reply" if n else ""
 
@@ -417,7 +417,7 @@ def lost_words(summary: Summary) -> str:
 
 
 def accepted_words(starved_ms: float, caller_error_ms: float | None) -> str:
-    """Say how late the caller may be, and how far its lateness may put the gaps off."""
+    """Say how late the caller may be, and by how much that may change the gaps."""
     text = f"a caller up to {starved_ms:g} ms late is accepted"
     if starved_ms != STARVED_MS:
         text += f" (--starved-ms; by default {STARVED_MS:g})"

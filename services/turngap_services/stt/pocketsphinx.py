@@ -91,7 +91,7 @@ def _dither() -> NDArray[np.float64]:
 
 @cache
 def _telephone_noise() -> NDArray[np.float64]:
-    """Dither, and noise above 4 kHz: a high-pass with a window, applied once around the loop."""
+    """Return dither and noise above 4 kHz: a windowed high-pass, applied once around the loop."""
     centred = np.arange(TAPS) - TAPS // 2
     cutoff = 2 * BAND_FROM_HZ / RATE
     taps = np.hamming(TAPS) * (np.sinc(centred) - cutoff * np.sinc(cutoff * centred))

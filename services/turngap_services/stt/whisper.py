@@ -189,7 +189,7 @@ class Reader:
         return text, min((each.avg_logprob for each in said), default=0.0)
 
     def _warm_up(self) -> float:
-        """Read noise twice, as the first reading is slow. Returns what the second one took, s."""
+        """Read noise twice, because the first reading is slow. Returns the second one's time, s."""
         noise = np.random.default_rng(0).normal(0, 100, _WARM_UP_S * RATE).astype(np.int16)
         self.read(noise)
         begun = time.monotonic()

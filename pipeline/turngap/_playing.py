@@ -53,7 +53,7 @@ class _Playing(Generic[Result]):
         return await self._main
 
     def stop(self) -> None:
-        """End it as Ctrl-C does: what was played is stored. `done` says when it has ended."""
+        """End it as Ctrl-C does; played turns are stored. `done` says when it has ended."""
         self._begun.wait()
         with suppress(RuntimeError):  # its loop has closed: it has ended by itself
             self._loop.call_soon_threadsafe(self._task.cancel if self._task else bool)

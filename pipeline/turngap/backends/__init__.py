@@ -112,7 +112,7 @@ class Decision:
     Attributes:
         at_ns: when that was decided, on the clock that the engine was created with.
         hold_ms: how long the person had been silent, from the last audible sample.
-        why: what the hold was chosen for, in the engine's words.
+        why: the reason for the hold, in the engine's words.
     """
 
     at_ns: int
@@ -130,7 +130,7 @@ class TurnTaking:
         ears: a processor that hears the caller in place of a VAD and pushes pipecat's VAD frames.
         speculates: whether the strategies ask for answers before the turn is over; the pipeline
             then keeps them from being heard.
-        floor: withholds the agent's voice while it is made out what the person wants.
+        floor: withholds the agent's voice until it is clear what the person wants.
         decisions: why each turn was considered over, oldest first; a reader removes what it reads.
     """
 
@@ -194,17 +194,17 @@ class BackendSpec:
     Attributes:
         create: `(settings, clock)` to a stock pipecat service (`TurnTaking` for kind `turn`);
             called once a session, so it is quick once `prepare` has run.
-        prepare: loads what sessions share (models, voices) when the agent starts.
+        prepare: loads shared models and voices when the agent starts.
         by_default: what it needs besides where its settings are left as they are, as the command
             that starts its server. Other settings may do without, so it is shown and not required.
         on_a_card: what it needs besides where its setting `device` is `cuda`.
         weights: what these settings would load from a hub; None for nothing, as where they name a
             folder. `turngap.backends.weights` fetches it before `prepare` is called.
         finds: returns in a line what these settings would use of what runs on this machine.
-        licence: SPDX id of what runs in the process; it matters where it is GPL.
+        licence: SPDX id of the code that runs in the process; it matters if it is GPL.
         speak: of a TTS: `(settings, text)` to all of its speech at once, mono samples and their
             rate, where it can do without a conversation. Its weights are there; it may block.
-        speaks_with: what it needs for that, which is less than an agent does.
+        speaks_with: its requirements for that, fewer than an agent's.
         closed_domain: of an STT: whether it hears nothing but sentences that it was given, those of
             the library of its settings. Its transcript of anything else is
             `turngap.core.counts.OUT_OF_DOMAIN`, which the pipeline answers without the LLM.

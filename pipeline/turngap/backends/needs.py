@@ -25,7 +25,7 @@ class Need:
         name: the module's, variable's or command's name, or the library's file name.
         remedy: the command or step that provides it.
         extra: the extra of turngap that brings it; empty where none does.
-        extra_mb: what all of that extra takes on disk.
+        extra_mb: size of that whole extra on disk.
     """
 
     kind: Literal["module", "env", "command", "library"]
@@ -61,7 +61,7 @@ _IN_EMBEDDED = ("small", "voice")
 
 
 def not_installed(e: ImportError) -> AgentError | None:
-    """Return what to do about a missing module: install an extra, or turngap's own dependencies.
+    """Return the remedy for a missing module: an extra, or turngap's own dependencies.
 
     None: turngap brings it neither way.
     """

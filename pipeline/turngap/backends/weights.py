@@ -1,4 +1,4 @@
-"""Published weights in the cache of the hub's client: what is there, and fetching the rest.
+"""Published weights in the cache of the hub's client: finding and downloading them.
 
 They lie in the client's cache (`HF_HUB_CACHE`), where other programs find them too. What is here
 is used without any connection: the client is not even imported.
@@ -36,7 +36,7 @@ def at_home(path: Path | str) -> Path:
 
 
 def user_cache() -> Path:
-    """Return the folder in which the user's programs keep what they can make again."""
+    """Return the folder in which the user's programs keep files that they can make again."""
     return at_home(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
 
 
@@ -61,7 +61,7 @@ class State:
         folder: where the files lie or will lie; None while the commit is not known.
         files: all of them, as far as they are known.
         missing: files that are not there.
-        damaged: files that are there but are not what they should be.
+        damaged: files that exist but have the wrong content.
     """
 
     weights: Weights
@@ -167,7 +167,7 @@ def _of_repository(weights: Weights) -> Path:
 
 
 def _fetch(states: Sequence[State]) -> None:
-    """Say what is fetched, fetch it, and check it."""
+    """Announce the files, fetch them, and check them."""
     from huggingface_hub import constants
     from huggingface_hub.utils import disable_progress_bars
 

@@ -189,7 +189,7 @@ class Engine:
         room: the tokens of conversation that it can hold in all.
 
     Args:
-        server: what it runs on.
+        server: the hardware and the model.
         policy: how it forms batches.
         prefix_cache: keep conversations between their requests (`PrefixCache`).
         shared: how many tokens at the start of every prompt are the same, for that cache.

@@ -33,9 +33,9 @@ class Accelerator:
         memory_efficiency: share of the bandwidth that a decode step reaches.
         compute_efficiency: share of the peak that a long prefill reaches.
         step_us: fixed cost of a step: scheduler, launches, sampling.
-        sequence_us: what each sequence that decodes adds: its sampling and its stream.
-        prompt_us: what each prompt that is read in the step adds: its place in the batch.
-        layer_us: what each layer adds.
+        sequence_us: time that each decoding sequence adds: its sampling and its stream.
+        prompt_us: time that each prompt read in the step adds: its place in the batch.
+        layer_us: time that each layer adds.
         split_us: what each layer adds if the model is split over several parts, which exchange
             results twice in each layer.
         link_gb_s: what a part sends to the others in one direction; the amount grows with the
@@ -420,8 +420,8 @@ class StepCosts:
         token_ps: time to compute one token.
         link_ps: time that the parts of a split model take to exchange one token.
         overhead_ps: the fixed part of each step.
-        sequence_ps: what each sequence that decodes adds to it.
-        prompt_ps: what each prompt that is read in the step adds.
+        sequence_ps: time that each decoding sequence adds to it.
+        prompt_ps: time that each prompt read in the step adds.
         checked: tokens that the model computes for each sequence of a decode step; more than 1
             with speculative decoding.
     """

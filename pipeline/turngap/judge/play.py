@@ -133,7 +133,7 @@ class Transcript:
 
 
 class _Sink(FrameProcessor):
-    """Keeps what the recogniser says."""
+    """A receiver that keeps the recogniser's text."""
 
     def __init__(self) -> None:
         super().__init__(enable_direct_mode=True)

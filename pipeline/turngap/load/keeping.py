@@ -48,7 +48,7 @@ class Now:
 
     Attributes:
         step: counted from 1; 0 before the first.
-        phase: `start` is that of the agent and of the callers; turns count in `measured` alone.
+        phase: in `start` the agent and the callers start; turns count only in `measured`.
         sessions: the level that is held; None if calls arrive at a rate, and before a step.
         confirms: whether the step's turns count towards the certificate of a search.
         running: calls that are open now.

@@ -455,7 +455,7 @@ def prompt_of(usage: LLMTokenUsage, source: object) -> tuple[int, dict[str, floa
 
 
 def _as_json(result: Any) -> str:
-    """Return the result as the LLM gets it, cut to what a caller needs."""
+    """Return the result as the LLM gets it, cut to the caller's needs."""
     try:
         text = json.dumps(result, ensure_ascii=False, default=str)
     except (TypeError, ValueError, RecursionError):  # keys of any type, circles, deep nesting

@@ -146,7 +146,7 @@ class Track:
 
 @dataclass(slots=True)
 class AgentTurn:
-    """A turn of the agent, as far as it has come.
+    """A turn of the agent, so far.
 
     Attributes:
         number: counts from 1; 0 while the answer is a guess.

@@ -1,4 +1,4 @@
-"""Telemetry of what is played: a trace a conversation, and histograms, to an OTLP collector.
+"""Telemetry: a trace for each conversation, and histograms, sent to an OTLP collector.
 
 docs/telemetry.md lists the names; a test checks that all of them are sent.
 """
@@ -46,7 +46,7 @@ class Destination:
     Attributes:
         shown: its URL as messages name it.
         signals: which of `traces` and `metrics` are sent.
-        url: what the flag gives; None: the SDK reads the environment.
+        url: the flag's value; None if the SDK reads the environment.
     """
 
     shown: str
@@ -206,13 +206,13 @@ class Telemetry:
             exporter.count(names.STAGES, ms / 1000, of | {"turngap.stage": name}, span)
 
     def count_missed(self, agent: str, missed: str) -> None:
-        """Count a turn that could not be played, by what became of it."""
+        """Count a turn that could not be played, by its outcome."""
         if self._exporter is not None:
             of = {"gen_ai.agent.name": agent, "turngap.outcome": missed}
             self._exporter.count("turngap.turn.outcomes", 1, of)
 
     async def between(self) -> None:
-        """Send what there is, between two conversations; when it returns, nothing is being sent."""
+        """Send everything waiting between two conversations; on return nothing is being sent."""
         if self._exporter is not None:
             await asyncio.to_thread(self._exporter.flush)
 

@@ -50,7 +50,7 @@ _HISTOGRAMS = {
 
 
 class Exporter:
-    """Spans and figures of what was measured, sent when it is flushed.
+    """Spans and figures of the measurement, sent when it is flushed.
 
     Args:
         urls: of `traces` and of `metrics`, those that are sent; None: the environment has it.

@@ -1,4 +1,4 @@
-"""Helpers for testing what is built on turngap."""
+"""Helpers for testing code that uses turngap."""
 
 from turngap.testing.clock import ManualClock
 from turngap.testing.virtual import LoopClock, VirtualLoop, in_virtual_time

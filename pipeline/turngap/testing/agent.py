@@ -53,7 +53,7 @@ class Truth:
 
 
 class Account:
-    """An account of what an agent did, and what the caller said.
+    """An account of the agent's actions, and of the caller's words.
 
     With a `file`, each truth is also a JSON line of it. A reply's truth is written once the whole
     reply has been sent, and before the agent says that it is done: no gap is being measured then.
@@ -76,7 +76,7 @@ class Account:
 
 
 def read_truths(file: Path) -> dict[int, Truth]:
-    """Return what an agent wrote, by the number of the utterance."""
+    """Return the agent's written truths, by the number of the utterance."""
     if not file.exists():
         return {}
     lines = file.read_text(encoding="utf-8").splitlines()

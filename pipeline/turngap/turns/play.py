@@ -40,7 +40,7 @@ class TurnsPlan(PlayPlan):
     """A plan of which agent to play, over which recordings.
 
     Attributes:
-        setting: what to vary, `table.key` of the stack, e.g. `turn.certainty`; None: nothing.
+        setting: the setting to vary, `table.key` of the stack, e.g. `turn.certainty`; or None.
         values: of the setting, as they would be written after `--set table.key=`.
     """
 
@@ -51,7 +51,7 @@ class TurnsPlan(PlayPlan):
 
     @classmethod
     def asked(cls, asked: Asked) -> Self:
-        """Plan what the options of `turns` ask for, and check it before anything is started.
+        """Plan according to the options of `turns`, and check it before anything is started.
 
         Raises:
             InputError, AgentError: as `targets`; or there is no such scenario.

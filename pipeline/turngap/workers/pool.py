@@ -249,7 +249,7 @@ class Pool(ABC):
         queue: asyncio.Queue[Result | Done | Lost | Exception],
         busy: set[int],
     ) -> None:
-        """Let one worker do tasks until none are left; one that is gone leaves them to others."""
+        """Let one worker do tasks until none are left; a lost worker leaves them to others."""
         try:
             while waiting:
                 try:

@@ -171,7 +171,7 @@ class RayWorker:
 
 
 def _reason(error: Exception) -> str:
-    """Extract what happened from Ray's long text."""
+    """Extract the reason from Ray's long text."""
     if isinstance(cause := getattr(error, "cause", None), Exception):
         return why(cause)  # what was done there raised it
     text = str(error)

@@ -86,7 +86,7 @@ def fitted(x: Matrix, silence: Matrix, truth: Matrix) -> Matrix:
 
 
 def seldom(looks: Sequence[Look]) -> set[str]:
-    """Return the endings of words that too few turns have to say anything of them."""
+    """Return the word endings that occur in too few turns for any conclusion."""
     seen = {(look.evidence.ending, look.take) for look in looks}
     return {e for e in model.ENDINGS if sum(ending == e for ending, _ in seen) < FEWEST}
 

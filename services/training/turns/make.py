@@ -2,7 +2,7 @@
 
     python -m training.turns.make --set judge --out DIR
 
-Each turn is a scenario of its own. `turns.json` beside them holds what was drawn for each.
+Each turn is a scenario of its own. `turns.json` next to them has each turn's random choices.
 """
 
 import argparse
@@ -85,7 +85,7 @@ def scenario_text(name: str, plan: Plan, take: Take) -> str:
 
 
 def summary(made: Sequence[dict[str, Any]]) -> str:
-    """Summarise what was made in a few lines, and how far silence alone gets."""
+    """Summarise the library in a few lines, and how far silence alone gets."""
     pausing = [turn for turn in made if turn["pauses"]]
     pauses = [pause for turn in pausing for pause in turn["pauses"]]
     kinds = Counter(pause["kind"] for pause in pauses)

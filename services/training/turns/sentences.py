@@ -47,7 +47,7 @@ class Sentence:
 
 @cache
 def sentences(set_name: SetName) -> tuple[Sentence, ...]:
-    """Those of one set, in the order of its file."""
+    """Return the sentences of one set, in the order of its file."""
     lines = Path(__file__).with_name(f"{set_name}.txt").read_text(encoding="utf-8").splitlines()
     return tuple(_parsed(line) for line in lines)
 

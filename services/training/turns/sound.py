@@ -29,7 +29,7 @@ _STEP_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """A recording and what is in it.
+    """A recording, with its contents.
 
     Attributes:
         pcm: mono, 16 kHz.

@@ -1,4 +1,4 @@
-"""Voices of both sets, of which none is in both, and the engines behind them."""
+"""Voices of both sets, which share none, and the engines behind them."""
 
 import io
 import shutil
@@ -89,7 +89,7 @@ SPEAKERS: dict[SetName, Cast] = {
 
 
 def missing_engines() -> list[Engine]:
-    """Those that this machine lacks."""
+    """List the engines that this machine lacks."""
     engines: tuple[Engine, ...] = ("flite", "festival", "espeak-ng")
     return [e for e in engines if shutil.which("text2wave" if e == "festival" else e) is None]
 

@@ -48,7 +48,7 @@ class Files(NamedTuple):
 
 
 class _Breakable:
-    """A voice's session, as piper uses it, for one piece of speech; `stop` ends it.
+    """A voice's session for one piece of speech, in the form that piper uses; `stop` ends it.
 
     It ends at the network's next operation.
     """
@@ -136,7 +136,7 @@ class Voice:
         return self._speech(_Breakable(self._session), text, self.manner(settings), rate), rate
 
     def warm_up(self, settings: PiperSettings) -> None:
-        """Speak unheard, as the first synthesis is slow, and measure the voice's speed.
+        """Speak unheard, because the first synthesis is slow, and measure the voice's speed.
 
         Raises:
             InputError: the voice has no such speaker.

@@ -57,7 +57,7 @@ class DeepgramSettings(DialectSettings):
 
 
 class DeepgramAgentSession(PlainSession):
-    """Speaks to Deepgram's Voice Agent, and to what speaks like it."""
+    """A session with Deepgram's Voice Agent, or a compatible server."""
 
     name = "deepgram-agent"
     rate = RATE_UP

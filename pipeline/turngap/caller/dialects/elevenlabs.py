@@ -37,7 +37,7 @@ _UNTOLD = Encoding("pcm", 16_000)
 
 
 class ElevenLabsSession(PlainSession):
-    """Speaks to an agent of ElevenLabs, and to what speaks like it."""
+    """A session with an agent of ElevenLabs, or a compatible server."""
 
     name = "elevenlabs"
 
@@ -104,7 +104,7 @@ class ElevenLabsSession(PlainSession):
         return [ReplyDue()]
 
     def transcribe(self, event: Mapping[str, Any]) -> list[Incoming]:
-        """Read what the agent heard."""
+        """Read the transcript of the person's words."""
         self.due = False
         return [Transcript(inside(event, "user_transcription_event").get("user_transcript", ""))]
 

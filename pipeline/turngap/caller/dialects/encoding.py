@@ -37,7 +37,7 @@ class Encoding:
 
     @staticmethod
     def of(kind: Kind, pcm_rate: int) -> "Encoding":
-        """Return the encoding of a kind, of which only PCM has a choice of rates."""
+        """Return the encoding of this kind; only PCM has a choice of rates."""
         return Encoding(kind, pcm_rate if kind == "pcm" else G711_RATE)
 
     def encode(self, pcm: bytes) -> str:
@@ -78,7 +78,7 @@ class ToldFormat:
     rate: int | None = None
 
     def differs(self, asked: Encoding) -> str:
-        """Say how it differs from what was asked for; empty if it does not."""
+        """Describe the difference from the requested format; empty if there is none."""
         kind, rate = self.kind or asked.kind, self.rate or asked.rate
         if (kind, rate) == (asked.kind, asked.rate):
             return ""

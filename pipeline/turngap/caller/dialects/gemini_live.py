@@ -45,7 +45,7 @@ class GeminiSettings(DialectSettings):
 
 
 class GeminiLiveSession(PlainSession):
-    """Speaks to Gemini's Live API, and to what speaks like it."""
+    """A session with Gemini's Live API, or a compatible server."""
 
     name = "gemini-live"
     rate = RATE_UP

@@ -194,7 +194,7 @@ class OpenAIRealtimeSession(PlainSession):
         return self._interrupt([*waiting, self._open], flush=bool(waiting))
 
     def _interrupt(self, replies: list[str], *, flush: bool) -> list[Incoming]:
-        """Leave out what these replies still send, and drop what waits to be played."""
+        """Ignore the rest of these replies, and drop the audio that waits to be played."""
         self._dead |= dict.fromkeys(filter(None, replies))
         while len(self._dead) > MOST_DEAD:
             self._dead.pop(next(iter(self._dead)))
@@ -227,7 +227,7 @@ class OpenAIRealtimeSession(PlainSession):
         self._items.played(samples)
 
     def audio_dropped(self, samples: int) -> None:
-        """Report what was heard of each item that was dropped, in whole milliseconds."""
+        """Report the heard length of each item that was dropped, in whole milliseconds."""
         for part, heard in self._items.dropped(samples):
             if part.item:
                 self._sent += 1

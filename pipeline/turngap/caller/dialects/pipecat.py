@@ -28,7 +28,7 @@ def audio_frame(pcm: bytes, rate: int) -> bytes:
 
 
 def interruption_frame() -> bytes:
-    """Make a protobuf interruption frame, which drops what has not been played."""
+    """Make a protobuf interruption frame, which drops audio that has not been played."""
     frame = Frame()
     frame.interruption.SetInParent()
     return frame.SerializeToString()

@@ -103,7 +103,7 @@ class Setup:
 
 
 def read_setup(event: Mapping[str, Any]) -> Setup:
-    """Read the session in an event; what is missing or of another kind is left out."""
+    """Read the session in an event; leave out missing and malformed parts."""
     session = inside(event, "session")
     flat = "modalities" in session or "input_audio_format" in session
     beta = flat and "audio" not in session and session.get("type") != "realtime"

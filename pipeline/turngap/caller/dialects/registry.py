@@ -47,7 +47,7 @@ class Key:
         env: the environment variable that holds it.
         where: as a header or in the URL's query.
         name: of the header or of the query's key.
-        prefix: what stands before the key in a header, as `Bearer `.
+        prefix: the text before the key in a header, for example `Bearer `.
     """
 
     env: str
@@ -69,7 +69,7 @@ class DialectSpec:
             one of these, or of a host below it, needs no `--dialect`, and its key is sent to no one
             else.
         key: how those hosts want their key.
-        subprotocols: what the WebSocket is opened with.
+        subprotocols: the WebSocket's subprotocols.
         needs: modules that it needs beyond turngap's own dependencies.
         tried: its place in the order in which an unknown server is tried, lowest first; None: it
             is not tried, because its services are known by their hosts, or it can hardly be told

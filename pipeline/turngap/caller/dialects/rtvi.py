@@ -71,7 +71,7 @@ class RtviReader:
         self._due = self._answered = False  # the LLM or a tool is at work; the LLM has said a text
 
     def read(self, payload: Mapping[str, Any]) -> list[Incoming]:
-        """Return what a message says, in order.
+        """Return the events in a message, in order.
 
         Raises:
             ValueError: a part that it needs is missing or of another kind.

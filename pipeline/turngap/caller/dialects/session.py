@@ -34,7 +34,7 @@ class Session(Protocol):
         ...
 
     def receive_data(self, message: Message) -> list[Incoming]:
-        """Take a message of the agent; return what it says to the caller, in order.
+        """Take a message of the agent; return its events for the caller, in order.
 
         Raises:
             NotSpokenError: the message is not of this dialect. The turn is an `error`.

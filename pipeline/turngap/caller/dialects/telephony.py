@@ -154,7 +154,7 @@ class PhoneSession(PlainSession):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names that a company gives to what all of them send as JSON.
+    """A company's own names for the JSON fields that all of them send.
 
     `number`: as what it sends its numbers, text or numbers.
     """
@@ -216,7 +216,7 @@ class JsonPhoneSession(PhoneSession):
     # What differs
 
     def _begin(self) -> None:
-        """Say what the call begins with."""
+        """Send the messages that begin the call."""
         raise NotImplementedError
 
     def _on_media(self, media: Mapping[str, Any]) -> list[Incoming]:

@@ -220,7 +220,7 @@ class Line:
         self._write("")
 
     def step(self, what: str) -> None:
-        """Name what is being done now."""
+        """Name the present work."""
         self._what = f": {what}"
         self.reach(self._done, "turns")
 

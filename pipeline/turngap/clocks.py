@@ -193,7 +193,7 @@ class LoopTimer:
         return True
 
     async def sleep(self, instant_ns: int) -> None:
-        """Return at or after `instant_ns`; what has passed is due at once."""
+        """Return at or after `instant_ns`; at once if it has passed."""
         if not self.opened():
             while (left_ns := instant_ns - time.monotonic_ns()) > 0:
                 await asyncio.sleep(left_ns / NS_PER_S)

@@ -69,7 +69,7 @@ class Fitted(BaseModel):
         return self
 
     def odds(self, features: Mapping[str, float]) -> float:
-        """Return the log odds of what has these features; those left out are 0."""
+        """Return the log odds for these features; features left out are 0."""
         return sum(self.log_odds[name] * value for name, value in features.items())
 
     @classmethod
@@ -77,7 +77,7 @@ class Fitted(BaseModel):
         """Read what was fitted.
 
         Raises:
-            InputError: the file is not what the command writes.
+            InputError: the file is not one that the command writes.
         """
         try:
             return cls.model_validate_json(text)

@@ -210,7 +210,7 @@ class DomainAnswer(FrameProcessor):
 
 
 def forget_outside(context: LLMContext, is_outside: Callable[[Any], bool]) -> None:
-    """Remove the turns that are outside of the domain, and what the agent answered to them."""
+    """Remove the turns that are outside of the domain, and the agent's answers to them."""
     kept: list[Any] = []
     forgets = False
     for message in context.messages:

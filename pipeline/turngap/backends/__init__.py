@@ -60,7 +60,7 @@ class Weights:
         name: what people are shown, as `whisper base.en`.
         repository: its id on the hub.
         revision: a commit, or a branch where nothing is pinned.
-        files: what is loaded; empty where only the hub knows, which then lists it.
+        files: the files to load; empty if only the hub knows them, which then lists them.
         licence: the licence of the weights; empty where it is not known.
         patterns: shell patterns of the files wanted of the hub's list, where `files` is empty.
         pins: the file that replaces the pins that turngap ships, where one does.
@@ -195,9 +195,9 @@ class BackendSpec:
         create: `(settings, clock)` to a stock pipecat service (`TurnTaking` for kind `turn`);
             called once a session, so it is quick once `prepare` has run.
         prepare: loads shared models and voices when the agent starts.
-        by_default: what it needs besides where its settings are left as they are, as the command
+        by_default: its further requirements with its default settings, as the command
             that starts its server. Other settings may do without, so it is shown and not required.
-        on_a_card: what it needs besides where its setting `device` is `cuda`.
+        on_a_card: its further requirements if its setting `device` is `cuda`.
         weights: what these settings would load from a hub; None for nothing, as where they name a
             folder. `turngap.backends.weights` fetches it before `prepare` is called.
         finds: returns in a line what these settings would use of what runs on this machine.

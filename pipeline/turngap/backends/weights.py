@@ -59,7 +59,7 @@ class State:
 
     Attributes:
         folder: where the files lie or will lie; None while the commit is not known.
-        files: all of them, as far as they are known.
+        files: all files that are known.
         missing: files that are not there.
         damaged: files that exist but have the wrong content.
     """
@@ -120,7 +120,7 @@ def bring(wanted: Iterable[Weights]) -> list[Path]:
 
 
 class _Record:
-    """A record next to the files in the cache of what was checked: sizes, times and digests."""
+    """A record, next to the cached files, of the checks: sizes, times and digests."""
 
     def __init__(self, weights: Weights) -> None:
         # Of a repository's branch, others may have asked for other files, when it was elsewhere.

@@ -281,7 +281,7 @@ class Played:
 
 
 def record_of(played: Played) -> CheckRecord:
-    """Build the record for `check.json`, without the result of `--save`."""
+    """Build the record for `check.json`, without the outcome of `--save`."""
     plan, judgement = played.plan, played.judgement
     verdict, why = verdict_of(judgement, played.budgets)
     if played.obstacles:

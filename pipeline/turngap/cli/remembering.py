@@ -26,7 +26,7 @@ app = typer.Typer(cls=Group, no_args_is_help=False)
 
 
 def history(ctx: typer.Context, asked: Asked) -> None:
-    """List what was measured before: runs, checks, comparisons, curves, simulations, load tests.
+    """List earlier measurements: runs, checks, comparisons, curves, simulations, load tests.
 
     The newest is last. Failed, unfinished and unreadable ones are listed as such, with the reason.
     Exit: 0 listed, 2 bad input.

@@ -259,7 +259,7 @@ def expectations(run: Run, library: Path | None) -> Mapping[str, Scenario]:
     """Load the scenarios that a run played, by name.
 
     Raises:
-        InputError: one is not there, or is not what was played any more.
+        InputError: one is missing, or has changed since it was played.
     """
     folder = library_dir(library)
     known = {path.stem: path for path in library_paths(folder)}
@@ -289,7 +289,7 @@ OnTurn = Callable[[], None]
 def transcribed(
     run: Run, recogniser: ConfiguredBackend, scenarios: Mapping[str, Scenario], on_turn: OnTurn
 ) -> Run:
-    """Judge each turn by what the recogniser makes of the agent's recorded sound, and store that.
+    """Judge each turn by the recogniser's transcript of the agent's sound, and store that.
 
     Raises:
         InputError: the run cannot be written to.
@@ -400,13 +400,13 @@ def judge_comparison(
     library: Path | None,
     on_turn: Callable[[], None] = lambda: None,
 ) -> tuple[ComparisonRecord, list[Run]]:
-    """Have the model judge every run of the comparison in `folder`, and store what it said.
+    """Let the model judge every run of the comparison in `folder`, and store its verdicts.
 
     The rules' verdicts, and all that rests on them, stay as they are.
 
     Raises:
         InputError: a run or its scenarios are not there or were changed, or cannot be written to.
-        TurngapError: the model cannot be used; what it had judged by then is stored in its runs.
+        TurngapError: the model cannot be used; its earlier verdicts are stored in the runs.
     """
     file = folder / COMPARISON_FILE
     runs = [read_run(beside(file, backend.run)) for backend in record.backends]

@@ -384,7 +384,7 @@ class MarksObserver(BaseObserver):
                 pass
 
     def _on_counts(self, frame: Frame) -> None:
-        """Take an engine's own counts; of a void answer, only what it cost."""
+        """Take an engine's own counts; of a void answer, only its cost."""
         counts: dict[str, float] = frame.metadata.get(COUNTS, {})
         is_void = frame.metadata.get(GUESS) not in (None, self._guess)
         for name, n in costs(counts).items() if is_void else counts.items():

@@ -125,7 +125,7 @@ class MarksRecorder:
         return None if self._vad_stop_ns is None else self._vad_stop_ns - self._silence_ns
 
     def _miss_words(self) -> None:
-        """Note that a recogniser has given no final transcript of what was surely speech."""
+        """Note that a recogniser has given no final transcript of certain speech."""
         speech_ms, self._speech_ns = ns_to_ms(self._speech_ns), 0
         partial, self._partial = self._partial, False
         if "transcript" in self._next.marks or self._making is not None:
@@ -222,7 +222,7 @@ class MarksRecorder:
             turn.said(at_ns)
 
     def thought(self, at_ns: int) -> None:
-        """Note a piece of what the LLM thinks, which is no part of the answer."""
+        """Note a piece of the LLM's thoughts, which are no part of the answer."""
         if (turn := self._making) is not None:
             turn.thought(at_ns)
 

@@ -159,7 +159,7 @@ class AgentTurn:
         no_reply: why there is nothing to hear, though no engine has failed.
         calls: the turn's tool calls, by call id, in order.
         silent_ns: when the person fell silent, as far as turn-taking knows; None for typed turns.
-        interrupted: whether the person spoke into what was heard of it.
+        interrupted: whether the person spoke into the heard part of it.
     """
 
     number: int

@@ -161,7 +161,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @contextmanager
 def _skipping(item: pytest.Item) -> Iterator[None]:
-    """Turn what is inconclusive into a skipped test, where that was asked for."""
+    """Turn an inconclusive result into a skipped test, if the user wants that."""
     __tracebackhide__ = True
     try:
         yield

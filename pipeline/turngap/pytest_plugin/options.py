@@ -23,10 +23,10 @@ class Options:
     """Options of the command line, or else in the ini file; None: in neither.
 
     Attributes:
-        out: where runs are kept; None: in pytest's temporary folder, which it clears by and by.
+        out: where runs are kept; None for pytest's temporary folder, which it clears in time.
         rounds: how often everything is played, whatever the tests say.
         agent: for tests that name none.
-        start: the command that starts that agent; None: it runs already, or turngap starts it.
+        start: the command that starts that agent; None if it runs, or turngap starts it.
         calibration: known gaps to measure before each run.
         starved_ms: how late the caller may be before a turn counts as starved.
         otlp: the URL of the collector that gets a trace of each conversation.
@@ -114,7 +114,7 @@ INCONCLUSIVE = "inconclusive: "
 
 
 class Row(TypedDict):
-    """One run of one test, in words; the last one of a test has what was warned of in it."""
+    """One run of one test, in words; a test's last run has the test's warnings."""
 
     test: str
     hit_rate: str

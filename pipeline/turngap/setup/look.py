@@ -52,7 +52,7 @@ class Bot:
 
     Attributes:
         url: where it serves; empty: wherever the command listens.
-        start: the command that starts it; None: it runs already.
+        start: the command that starts it; None if it runs already.
         paths: those to try where the URL has none, the likeliest first.
         takes_port: whether it knows an option `--port`.
     """

@@ -60,7 +60,7 @@ class Run:
         record: what `run.json` holds: the agent, the machine, the settings, the calibration.
         turns: every turn, in the order in which they were played.
         path: the run's folder, with the recordings and `report.html`.
-        problems: what is odd about the folder, in words: cut short, older metrics.
+        problems: the folder's faults, in words: cut short, older metrics.
     """
 
     record: RunRecord

@@ -129,7 +129,7 @@ class RunWriter:
 
     @classmethod
     def reopen(cls, path: Path, record: RunRecord) -> Self:
-        """Open a run's folder again, to append what is missing, and write `record` there.
+        """Open a run's folder again, to append missing turns, and write `record` there.
 
         A last line that was cut off is removed. Audio without its turn is overwritten when the next
         turn comes, as that has its number.
@@ -143,7 +143,7 @@ class RunWriter:
             return cls(path, record)
 
     def note(self, record: RunRecord) -> None:
-        """Write what is known of the run so far; it stays marked as unfinished.
+        """Write the facts known of the run so far; it stays marked as unfinished.
 
         Raises:
             InputError: it cannot be written; the record before it is kept.
@@ -181,7 +181,7 @@ class RunWriter:
         self._turns.append(line, _UNWRITABLE)
 
     def write_audio(self, name: str, left: Pcm, right: Pcm, rate: int) -> str:
-        """Store what was said (left) and heard (right), each mono int16 at `rate` Hz.
+        """Store the user's audio (left) and the agent's (right), each mono int16 at `rate` Hz.
 
         The shorter one is filled up with silence. Write it before the turns that name it.
 

@@ -57,7 +57,7 @@ class _Bounded(Composer):
 
 
 def _is_plain_number(node: ScalarNode) -> bool:
-    """Say whether a number is finite and has 64 bits; what is no number will do."""
+    """Return whether a number is finite and has 64 bits; anything else passes."""
     kind = str(node.tag).rpartition(":")[2]
     if kind not in ("int", "float"):
         return True

@@ -56,7 +56,7 @@ class Exporter:
         urls: of `traces` and of `metrics`, those that are sent; None: the environment has it.
 
     Attributes:
-        why: what the SDK logged of the first failure; after it, no more of its kind is sent.
+        why: the SDK's log of the first failure; after it, nothing more of its kind is sent.
     """
 
     def __init__(self, urls: Mapping[str, str | None]) -> None:
@@ -144,7 +144,7 @@ class Exporter:
 
 
 class _Spans(OTLPSpanExporter):
-    """The SDK's exporter; it notes what was taken, which the batch processor keeps to itself."""
+    """The SDK's exporter; it notes the accepted items, which the batch processor hides."""
 
     sent, failed = 0, False
 
@@ -183,14 +183,14 @@ def resource_of(name: str) -> Resource:
 
 
 def _timeout_s() -> float | None:
-    """Return how long a delivery may take; None: as the environment says."""
+    """Return how long a delivery may take; None for the environment's setting."""
     given = (name for name in os.environ if name.startswith("OTEL_EXPORTER_OTLP_"))
     return None if any(name.endswith("TIMEOUT") for name in given) else TIMEOUT_S
 
 
 @contextmanager
 def _complaints() -> Iterator[Sequence[str]]:
-    """Take what the SDK logs out of the log, where it would be repeated at each attempt."""
+    """Take the SDK's messages out of the log, which would repeat them at each attempt."""
     logger, complaints = logging.getLogger("opentelemetry"), list[str]()
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: complaints.append(record.getMessage())

@@ -60,7 +60,7 @@ class Account:
 
     Attributes:
         truths: one for each reply that was given to its end.
-        events: what the caller said besides audio, with the instants at which it arrived.
+        events: the caller's messages other than audio, with their instants of arrival.
     """
 
     def __init__(self, file: Path | None = None) -> None:
@@ -299,7 +299,7 @@ class _Session:
         return task
 
     async def _idle(self, dbfs: float) -> None:
-        """Send noise in real time, in the place of what is not being said."""
+        """Send noise in real time while there is no speech."""
         noise = _noise(round(self._half.out_rate * IDLE_MS / 1000), dbfs)
         packet = np.rint(noise).astype(np.int16).tobytes()
         due_ns = self._clock.now_ns()

@@ -50,11 +50,11 @@ class End:
         return message
 
     def die(self) -> None:
-        """Be gone, without a closing handshake: what was sent before still arrives."""
+        """Disappear without a closing handshake; earlier messages still arrive."""
         self._end(None)
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
-        """Close the line: what was sent before still arrives."""
+        """Close the line; earlier messages still arrive."""
         self._end(Close(code, reason))
 
     def _end(self, last: Close | None) -> None:

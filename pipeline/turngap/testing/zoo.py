@@ -201,9 +201,9 @@ class Agent:
     """An agent of the zoo, as its file says.
 
     Attributes:
-        does: what it does, for people.
-        says: what it does in a turn.
-        opens: what it does on a line that is open, by the number of the call.
+        does: a description of its behaviour, for people.
+        says: its actions in a turn.
+        opens: its actions on an open line, by the number of the call.
         right: the truth of each turn, over all calls; the last one holds for those that follow.
         bed: sounds from the opening to the end, over and over.
         barge_ms: the second turn begins so long after the onset of the first reply.

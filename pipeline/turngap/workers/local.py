@@ -37,7 +37,7 @@ def packed(message: Any) -> bytes:
     """Return a message as it is sent.
 
     Raises:
-        Exception: whatever pickle raises of what it cannot take.
+        Exception: any error of pickle about the object.
     """
     body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return LENGTH.pack(len(body)) + body

@@ -81,7 +81,7 @@ class Executor(Protocol):
         """Hand out the pieces and yield their reports, each piece in its own order.
 
         Every piece ends with one `Done` or one `Lost`. A lost worker is replaced for the pieces
-        that have not begun; a piece that had begun is never begun again. To close the iterator
+        that have not begun; a piece that had begun is never begun again. Closing the iterator
         ends what still runs.
         """
         ...

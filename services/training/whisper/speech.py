@@ -61,7 +61,7 @@ HELD_OUT = Voice("espeak-ng", "en-us+klatt4")
 
 
 def available(voices: Sequence[Voice]) -> list[Voice]:
-    """Those whose engine this machine has; espeak-ng comes in a wheel."""
+    """List the voices whose engine this machine has; espeak-ng comes in a wheel."""
     return [v for v in voices if v.engine == "espeak-ng" or shutil.which(v.engine)]
 
 

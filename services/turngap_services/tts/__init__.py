@@ -85,7 +85,7 @@ def voice_file(settings: PiperSettings) -> Path | None:
 
 
 def weights_of(settings: PiperSettings) -> Weights | None:
-    """Return what the settings load from the hub; None where the voice is a file here.
+    """Return the weights that the settings load from the hub; None if the voice is a local file.
 
     Raises:
         InputError: it is no name of a voice.

@@ -109,7 +109,7 @@ class ElevenLabsSession(PlainSession):
         return [Transcript(inside(event, "user_transcription_event").get("user_transcript", ""))]
 
     def reply(self, event: Mapping[str, Any]) -> list[Incoming]:
-        """Read what the agent says: of a tool's result, if one was at work."""
+        """Read the agent's reply: about a tool's result, if a tool was called."""
         self.due = False
         text = inside(event, "agent_response_event").get("agent_response", "")
         return [ReplyText(text), ReplyText(" ")]

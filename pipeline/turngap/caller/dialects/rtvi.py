@@ -146,7 +146,7 @@ class RtviReader:
 
 
 class _Best:
-    """Takes a text by the best of its names so far."""
+    """A choice of a text by the best of its names so far."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names

@@ -72,7 +72,7 @@ class AgentHalf:
     out_rate: int
 
     def opens(self) -> list[Message]:
-        """Return what the agent says as soon as the WebSocket is open."""
+        """Return the agent's messages as soon as the WebSocket is open."""
         return []
 
     def receive_data(self, message: Message) -> tuple[list[FromCaller], list[Message]]:
@@ -92,7 +92,7 @@ class AgentHalf:
         return []
 
     def turn_over(self, transcript: str) -> list[Message]:
-        """Return what says that the person's turn is over, and what was understood."""
+        """Return the messages that end the person's turn, with its transcript."""
         return []
 
     def reply_text(self, text: str) -> list[Message]:

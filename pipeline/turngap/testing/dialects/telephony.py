@@ -48,7 +48,7 @@ class PhoneHalf(AgentHalf):
     # What differs
 
     def _begin(self, start: Mapping[str, Any]) -> None:
-        """Take what the stream's beginning says of its audio."""
+        """Read the audio format from the stream's beginning."""
 
     def _on_event(self, event: str, said: Mapping[str, Any]) -> list[FromCaller]:
         match event:

@@ -348,8 +348,8 @@ class TurnTracker:
     def _is_usual(self, speech: UserSpeech, credits: Credits, answer: Stretch) -> bool:
         """Return whether an answer, or a hold phrase before it, comes first and is not sudden.
 
-        A hold phrase that is longer or much later than what was heard of the turn before may be the
-        answer to it.
+        A hold phrase that is longer or much later than the speech in the turn before may be the
+        answer to that turn.
         """
         if self._unheard is None:
             return True

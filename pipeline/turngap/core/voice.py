@@ -240,7 +240,7 @@ class TextSpeed:
 
 
 def _slowest(came: Collection[tuple[float, int]]) -> float:
-    """Return the longest likely time per character, in ms; more pieces of text make it surer."""
+    """Return the longest likely time per character, in ms; more pieces of text lower the doubt."""
     chars = sum(c for _, c in came)
     known = sum(ms for ms, _ in came) / chars * (1 + _UNSURE / len(came) ** 0.5)
     return known if chars >= _FEW_CHARS else max(known, _UNKNOWN_CHAR_MS)

@@ -512,7 +512,7 @@ async def _in_a_thread(work: Callable[..., None], *arguments: Any) -> None:
 
 @contextmanager
 def kept(finish: Callable[[str], object]) -> Iterator[None]:
-    """Store the work as failed, with the reason, if something else than an agent ends it.
+    """Store the work as failed, with the reason, if anything other than an agent ends it.
 
     `finish` stores it.
     """
@@ -530,7 +530,7 @@ def kept(finish: Callable[[str], object]) -> Iterator[None]:
 
 @contextmanager
 def all_kept(runs: Iterable[RunInProgress]) -> Iterator[None]:
-    """Store every run as failed if something else than an agent ends them."""
+    """Store every run as failed if anything other than an agent ends them."""
     with ExitStack() as stack:
         for run in runs:
             stack.enter_context(kept(run.finish))

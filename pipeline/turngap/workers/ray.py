@@ -28,10 +28,10 @@ _LONGEST_FOLDER = 40
 
 
 def prepare(*, alone: bool) -> None:
-    """Set the environment that Ray reads when it is imported, where the user has not.
+    """Set the environment that Ray reads when it is imported; the user's own values stay.
 
-    It sends no statistics to its makers and makes no environments by itself. A cluster that is
-    `alone` on this machine opens its ports on loopback only.
+    Ray then sends no statistics to its makers and makes no environments by itself. A cluster that
+    is `alone` on this machine opens its ports on loopback only.
     """
     names = ["USAGE_STATS_ENABLED", "ENABLE_UV_RUN_RUNTIME_ENV", "ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"]
     if alone:

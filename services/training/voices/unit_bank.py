@@ -144,7 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("path", type=Path, help="the .onnx file; its .onnx.json goes beside it")
+    parser.add_argument("path", type=Path, help="the .onnx file; its .onnx.json must be next to it")
     parser.add_argument("--voices", nargs="+", default=VOICES, help="espeak-ng's; one a speaker")
     arguments = parser.parse_args()
     make(arguments.path, tuple(arguments.voices))

@@ -1,9 +1,9 @@
 """The `elevenlabs` dialect: the WebSocket of ElevenLabs' agents.
 
-From its WebSocket reference and "Client events" (elevenlabs.io/docs). The agent's identifier stands
-in the URL (`?agent_id=…`), and which agent that is decides how audio is coded: its first message
-names both formats, so `rate` is known when the agent is ready. Chunks of the agent's audio are
-numbered, and an `interruption` drops those up to its number, also those that come later.
+From its WebSocket reference and "Client events" (elevenlabs.io/docs). The URL has the agent's
+identifier (`?agent_id=…`). The agent decides how audio is coded: its first message names both
+formats, so `rate` is known when the agent is ready. Chunks of the agent's audio are numbered, and
+an `interruption` drops all chunks up to its number, even if they come later.
 """
 
 import re

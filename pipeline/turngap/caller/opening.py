@@ -197,7 +197,7 @@ def _no_tls(request: Request, error: ssl.SSLError) -> AgentError:
         return AgentError(
             "agent.certificate",
             f"the certificate of {request.shown} is not trusted here: {why}",
-            hint="if it is your own, name its file: SSL_CERT_FILE=cert.pem turngap ...",
+            hint="if the certificate is yours, name its file: SSL_CERT_FILE=cert.pem turngap ...",
         )
     if error.reason == "WRONG_VERSION_NUMBER":
         return AgentError(

@@ -80,7 +80,7 @@ async def start_call(
         raise AgentError(
             "agent.start",
             f"{where} answers without a ws:// URL (it has {names or 'nothing'})",
-            hint='what is sent can be given: --agent \'POST http://HOST/start {"KEY": "VALUE"}\'',
+            hint='give the JSON to send: --agent \'POST http://HOST/start {"KEY": "VALUE"}\'',
         )
     return _opening(url, told, asked, headers)
 

@@ -312,7 +312,7 @@ def require_free(command: str, url: str) -> None:
             "start.port_taken",
             f"{shown_address(host, port)} is in use already, so {_shown(command)} cannot serve "
             "there",
-            hint=f"end what serves there, or measure it without --start: --agent {url}",
+            hint=f"stop the server there, or measure it without --start: --agent {url}",
         )
 
 

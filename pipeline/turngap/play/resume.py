@@ -68,7 +68,7 @@ def continued(
         raise InputError(
             "resume.no_plan",
             f"{run.path} does not say how it was played, so it cannot be continued",
-            hint="only what `turngap replay` has stored can be; play it again as a whole",
+            hint="only runs of `turngap replay` can be continued; play it again as a whole",
         )
     if run.record.metrics_version != METRICS_VERSION:
         raise InputError(
@@ -223,7 +223,7 @@ def _require_same(plan: ReplayPlan, run: Run) -> None:
         raise InputError(
             "resume.changed",
             f"{', '.join(changed)}: not what {run.path} played, it was changed since",
-            hint="continue with the scenarios of that time (name their folder), or play it again",
+            hint="continue with the same scenarios as before (name their folder), or play it again",
         )
     agent = without_secrets(plan.target.describe()) | {"marks": plan.target.choice.traced}
     before = {k: v for k, v in run.record.agent.items() if k not in TOLD_BY_THE_LINE}
@@ -234,7 +234,7 @@ def _require_same(plan: ReplayPlan, run: Run) -> None:
         raise InputError(
             "resume.agent",
             f"the agent is not the one that {run.path} played: {', '.join(differing)} differs",
-            hint="continue with the agent of that time, or play a run of its own",
+            hint="continue with the same agent as before, or play a run of its own",
         )
 
 

@@ -332,7 +332,7 @@ class RunInProgress:
                 "agent.another_line",
                 f"the line is {now} and was {then} in the turns before: one run's figures are of "
                 "one line",
-                hint="name what it speaks with --dialect, or play a run of its own",
+                hint="name its dialect with --dialect, or play a run of its own",
             )
         self._note_opening(self._opening.model_copy(update={"agent": agent | spoken}))
 
@@ -347,7 +347,7 @@ class RunInProgress:
             raise AgentError(
                 "resume.agent",
                 f"the agent found another model than before: {chosen.found}, not {before}",
-                hint="start the server of that time, or play a run of its own",
+                hint="start the same server as before, or play a run of its own",
             )
         known = {"found": chosen.found, "held_out": chosen.held_out}
         self._note_opening(self._opening.model_copy(update=known))

@@ -116,9 +116,9 @@ _CLOCKS = {
 
 @contextmanager
 def virtual_clocks() -> Iterator[None]:
-    """Let Python's clocks show virtual time to whatever runs in a `VirtualLoop`, as pipecat does.
+    """Let Python's clocks show virtual time to code in a `VirtualLoop`, for example pipecat.
 
-    Everybody else, such as a test runner's threads, reads the real ones on.
+    All other code, for example a test runner's threads, still reads the real clocks.
     """
     real = {name: getattr(time, name) for name in _CLOCKS}
     for name, unit_ns in _CLOCKS.items():

@@ -102,7 +102,7 @@ class Worker(Protocol):
         ...
 
     def do(self, piece: int, task: bytes) -> AsyncGenerator[Result | Done | Lost, None]:
-        """Do a pickled pair of a `Work` and what it is given. Ends with one `Done` or `Lost`."""
+        """Do a pickled pair of a `Work` and its argument. Ends with one `Done` or `Lost`."""
         ...
 
     async def end(self) -> None:

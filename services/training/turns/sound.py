@@ -103,7 +103,7 @@ def tightened(speech: Signal) -> Signal:
 
 
 def shaped(speech: Signal, ending: Ending, speaker: Speaker, higher: float) -> Signal:
-    """`speech` with another vocal tract, melody and ending, by overlap-add at its own periods.
+    """Return `speech` with another vocal tract, melody and ending, by overlap-add at its periods.
 
     Args:
         speech: trimmed, 16 kHz.

@@ -228,7 +228,7 @@ class GptLiveHalf(_NumberedEvents):
         return [json.dumps(delta)]  # the only event without an id
 
     def turn_over(self, transcript: str) -> list[Message]:
-        """Say what was understood; of turns the protocol knows nothing."""
+        """Send the transcript; the protocol has no message for the end of a turn."""
         return [self._transcript("session.input_transcript.delta", transcript, self._spoken)]
 
     def reply_text(self, text: str) -> list[Message]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import virtual_calls
+from timed_agents import Says, TimedAgent
 from virtual_calls import AFTER_REPLY, QUICK, Played
 
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn
@@ -405,6 +406,16 @@ def test_a_conversation_can_be_left_at_any_turn() -> None:
     assert first.turn.outcome == "answered"
     assert [e for e in first.events if isinstance(e, AgentMarks)]
     assert not [name for name in tasks if name.startswith("turngap-")]
+
+
+def test_a_greeting_is_timed_from_the_open_line_though_no_ping_is_answered() -> None:
+    """The agent sends no marks, so the caller waits for the answer of a ping while it greets."""
+    agent = TimedAgent([(Says(500),)], rtvi=True, greets=Says(500, 600))
+    played = virtual_calls.play(agent, [says()], Patience(greeting_ms=5000), PipecatSession())
+    assert played.offset.n == 0
+    greeting_ns = played.turns[0].greeting_ns
+    assert greeting_ns is not None
+    assert greeting_ns / 1e6 == pytest.approx(500, abs=2)
 
 
 # --- WAV headers --------------------------------------------------------------------------------

@@ -527,7 +527,8 @@ class Conversation:
         onset_ns = self._tracker.first_onset_ns
         if onset_ns is None or onset_ns >= first.user_start_ns:
             return None
-        return max(0, onset_ns - self._sender.stream.t0_ns)
+        # Not from the stream's begin: the pings come before, and last 1 s if they get no answer.
+        return max(0, onset_ns - self._line.opened_ns)
 
     def _holes(self, parts_ns: Sequence[tuple[int, int | None]]) -> tuple[tuple[int, int], ...]:
         """List the holes of a reply: audio that ran out for a moment, and long silences."""

@@ -92,6 +92,7 @@ class Line:
     `receive`.
 
     Attributes:
+        opened_ns: when the WebSocket was open, before the handshake and the pings.
         answered: whether a message said something in the dialect.
         first_word: as in the dialect's settings.
     """
@@ -105,6 +106,7 @@ class Line:
         self._played = self._dropped = 0
         self.answered = False
         self._clock = clock
+        self.opened_ns = clock.now_ns()
         self._waiting: deque[Message] = deque()
         self._sending = asyncio.Lock()
         self._answering: asyncio.Task[None] | None = None

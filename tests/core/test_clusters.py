@@ -126,7 +126,7 @@ def test_takes_of_one_or_two_recordings_have_no_interval(recorded: int) -> None:
         assert (found.low, found.high) == (None, None)
     rate = proportion_of([True] * len(takes), takes)
     assert (rate.value, rate.low, rate.high) == (1.0, None, None)
-    assert "no interval: fewer than 3 recorded turns" in str(rate)
+    assert "no interval: it takes 3 different turns" in str(rate)
 
 
 def held(

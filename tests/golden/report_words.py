@@ -58,7 +58,7 @@ def eventful_turns() -> list[Turn]:
         ToolCall(name="slow"),
     )
     heard = (BackchannelRecord(say="mm-hm", start_ms=1, reply_stopped=True),)
-    wrong = AnswerRecord(verdict="wrong", failed=('all_of: "ten" was not said',))
+    wrong = AnswerRecord(verdict="wrong", failed=('not said: "ten"',))
     cut = AnswerRecord(verdict="not_judged", heard="It's", why="broken off")
     misheard = AnswerRecord(verdict="wrong", heard="two pizzas", failed=("none_of: two",))
     judged = JudgeRecord(right=False, why="it promised nothing")

@@ -133,7 +133,7 @@ async def test_a_black_box_is_judged_by_its_sound(tmp_path: Path, library: Path)
     assert verdicts(again) == ["right", "wrong", "not_judged"]
     first, second, third = (turn.transcribed for turn in again.turns)
     assert (first.source, first.heard) == ("transcribed", "two large pizzas coming up")
-    assert second.failed == ('all_of: "small" was not said',)
+    assert second.failed == ('not said: "small"',)
     assert third.why == "the agent did not report what it said"
     # The verdict on the agent's own words stays what it was, and is not mixed with this one.
     assert {turn.answer.verdict for turn in again.turns} == {"not_judged"}

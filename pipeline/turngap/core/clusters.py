@@ -38,7 +38,7 @@ FEWEST = 3
 # Of so few, an estimate of how much a median's turns are linked is too low by chance: of three, the
 # intervals that were shown held it in 54 to 89 of 100.
 ENOUGH = 5
-NO_INTERVAL = f"no interval: fewer than {FEWEST} recorded turns, or plays of them"
+NO_INTERVAL = f"no interval: it takes {FEWEST} different turns, each played {FEWEST} times"
 
 
 @dataclass(frozen=True, slots=True)

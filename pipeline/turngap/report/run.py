@@ -276,7 +276,7 @@ def _slowest(stage: str, summary: Summary) -> str:
     if stage != summary.slowest_stage:
         return ""
     # What no mark explains is not a stage to be made quicker.
-    return "most of it" if stage == UNATTRIBUTED else "slowest"
+    return "no mark explains it" if stage == UNATTRIBUTED else "slowest"
 
 
 def _measured(run: Run, summary: Summary) -> list[Item]:

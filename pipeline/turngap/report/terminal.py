@@ -200,7 +200,7 @@ def _table(table: Table, width: int) -> list[Text]:
     while spare and _room(columns, rows, chosen, width) < 0:
         chosen.remove(spare.pop())
     gone = ", ".join(column.name for i, column in enumerate(columns) if i not in chosen)
-    said = filter(None, (table.caption, gone and f"No room at this width: {gone}"))
+    said = filter(None, (table.caption, gone and f"A wider terminal also shows: {gone}"))
     caption = [
         line
         for text in said

@@ -120,7 +120,11 @@ def notes_of(turn: Turn) -> list[str]:
         notes.append(f"left out of the figures: {turn.left_out}")
     if turn.pacing.starved:
         how = _how_starved(turn.pacing)
-        counted = "; the turn still counts in the figures" if turn.left_out is None else ""
+        counted = (
+            "; the turn counts, but too many such turns make a run invalid"
+            if turn.left_out is None
+            else ""
+        )
         notes.append(f"caller starved{how}: its gap may read long{counted}")
     return notes
 

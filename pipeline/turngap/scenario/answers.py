@@ -165,9 +165,9 @@ def _of_phrases(expected: ReplyExpectation, text: str, unsure: list[str]) -> Ite
     found = mentions(text, (*expected.any_of, *expected.all_of))
     one_of = {phrase: found[phrase] for phrase in expected.any_of}
     if one_of and all(why is None for why in one_of.values()):
-        yield f"any_of: none of {_quoted(expected.any_of)} was said"
+        yield f"expected one of: {_quoted(expected.any_of)}"
     if absent := [phrase for phrase in expected.all_of if found[phrase] is None]:
-        yield f"all_of: {_quoted(absent)} was not said"
+        yield f"not said: {_quoted(absent)}"
     needed = expected.all_of if "" in one_of.values() else found
     unsure += [f"{_quoted([phrase])}: {found[phrase]}" for phrase in needed if found[phrase]]
 
@@ -175,7 +175,7 @@ def _of_phrases(expected: ReplyExpectation, text: str, unsure: list[str]) -> Ite
 def _forbidden(expected: ReplyExpectation, text: str, unsure: list[str]) -> Iterator[str]:
     for phrase, why in mentions(text, expected.forbid, no=False).items():
         if why == "":
-            yield f"forbid: {_quoted([phrase])} was said"
+            yield f"said, but forbidden: {_quoted([phrase])}"
         elif why:
             unsure.append(f"{_quoted([phrase])}: {why}")
 

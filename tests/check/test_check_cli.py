@@ -10,6 +10,8 @@ from commandline import SCENARIOS, Finished, turngap_here
 from fake_agents import NEW, OLD, FakeAgents, spoil
 
 from turngap.check.plan import CheckPlan, command_of
+from turngap.check.play import hints_for
+from turngap.core.errors import AgentError
 from turngap.play.target import AgentChoice
 
 Capsys = pytest.CaptureFixture[str]
@@ -39,6 +41,16 @@ def test_exit_codes_follow_the_verdict(agents: FakeAgents, tmp_path: Path, capsy
     done = run(capsys, tmp_path, *both, "--json")
     assert (done.code, done.document()["verdict"]) == (4, "cannot_compare")
     assert "the line was lost" in done.err
+
+
+def test_the_hint_for_a_dead_reference_names_the_references_flags() -> None:
+    error = AgentError("a", "b", hint='starts it with --start "python bot.py"; or --agent URL')
+    with pytest.raises(AgentError) as raised, hints_for("candidate"):
+        raise error
+    assert raised.value is error
+    with pytest.raises(AgentError) as raised, hints_for("reference"):
+        raise error
+    assert raised.value.hint == 'starts it with --start-against "python bot.py"; or --against URL'
 
 
 def test_a_baseline_on_the_command_line(agents: FakeAgents, tmp_path: Path, capsys: Capsys) -> None:

@@ -1,7 +1,8 @@
 """The regression gate: candidate against reference, interleaved, until there is a verdict."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -170,11 +171,13 @@ class _Sides:
                     *(run.folder / "agent.log", run.on_chosen),
                     self._progress.on_step,
                 )
-                endpoints[side] = await stack.enter_async_context(serving)
+                with hints_for(side):
+                    endpoints[side] = await stack.enter_async_context(serving)
             for side, run in self.runs.items():
-                endpoints[side] = await identified(
-                    run.target, endpoints[side], self.plan.telemetry, self._progress.on_step
-                )
+                with hints_for(side):
+                    endpoints[side] = await identified(
+                        run.target, endpoints[side], self.plan.telemetry, self._progress.on_step
+                    )
             spoken = {"url": "", "dialect": endpoints["candidate"].spec().name}
             self.refused = another_line(self.stored, spoken)
             if self.refused:
@@ -225,7 +228,10 @@ class _Sides:
         for scenario in self.plan.scenarios:
             self._progress.on_step(scenario.scenario.name)
             for side, repeat in plays:
-                await self.runs[side].play(scenario, endpoints[side], repeat=repeat, phase=phase)
+                with hints_for(side):
+                    await self.runs[side].play(
+                        scenario, endpoints[side], repeat=repeat, phase=phase
+                    )
 
     def judge(self) -> Judgement | None:
         """Judge the two from the turns so far; None without a reference."""
@@ -257,6 +263,19 @@ class _Sides:
 
     def budgets(self) -> tuple[BudgetRecord, ...]:
         return budgets_of(self.candidate.turns, self.plan.budgets, self.plan.target)
+
+
+@contextmanager
+def hints_for(side: str) -> Iterator[None]:
+    """Name the reference's own flags in the hint of an error that the reference caused."""
+    try:
+        yield
+    except TurngapError as e:
+        hint = re.sub(r"--(dialect|header)(?= )", r"--against-\1", e.hint)
+        hint = re.sub(r"--start\b(?!-)", "--start-against", hint).replace("--agent ", "--against ")
+        if side == "candidate" or hint == e.hint:
+            raise
+        raise type(e)(e.kind, e.message, hint=hint) from e
 
 
 @dataclass(frozen=True, slots=True)

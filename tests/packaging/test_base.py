@@ -14,6 +14,7 @@ import pytest
 from commandline import SCENARIOS
 from packaging.requirements import Requirement
 
+from turngap.__main__ import main
 from turngap.backends import BackendSpec, Need, install, not_installed, require, specs
 from turngap.core.errors import AgentError, InputError
 
@@ -220,7 +221,18 @@ def test_an_installation_of_the_marks_alone_says_that_it_is_one(
     error = not_installed(missing)
     assert error is not None
     assert error.exit_code == 4
-    assert "installed with --no-deps" in error.message
+    assert "without what it needs (with --no-deps" in error.message
+
+
+def test_the_command_of_the_marks_alone_ends_in_an_instruction(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("turngap.backends.needs.requires", lambda _: ["no-such-package<4,>=3"])
+    monkeypatch.setitem(sys.modules, "turngap.cli", None)
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 4
+    assert "run this in turngap's own environment" in capsys.readouterr().err
 
 
 # --- one command for all that is missing ------------------------------------------------------

@@ -1,5 +1,7 @@
 """The pytest plugin as somebody else's test run sees it: assertions, settings, failures."""
 
+import sys
+
 import pytest
 from fake_agents import NEW, OLD, FakeAgents
 from inner_runs import PLAIN, URL, Inner, Play, made_turns, slower, text_of
@@ -449,3 +451,15 @@ def test_it(turngap):
     asyncio.run(inside())
 """
     inner(code).assert_outcomes(passed=1)
+
+
+def test_without_its_dependencies_the_fixture_says_what_to_do(
+    inner: Inner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "turngap.pytest_plugin.fixture", None)
+    monkeypatch.setattr("turngap.backends.needs._without_dependencies", lambda: True)
+    result = inner(PLAIN + "\ndef test_other():\n    pass\n")
+    result.assert_outcomes(passed=1, errors=1)
+    said = text_of(result)
+    assert "run this in turngap's own environment" in said
+    assert "ModuleNotFoundError" not in said

@@ -68,8 +68,8 @@ def not_installed(e: ImportError) -> AgentError | None:
     if _without_dependencies():
         return AgentError(
             "base.missing",
-            "this installation of turngap has the marks only (it was installed with --no-deps): "
-            "run turngap from an environment that has its dependencies",
+            "turngap is installed here without what it needs (with --no-deps, for MarksObserver)",
+            hint="run this in turngap's own environment, or install turngap here without --no-deps",
         )
     extra = _EXTRA_OF.get((e.name or "").partition(".")[0])
     if extra is None:

@@ -3,7 +3,7 @@
     @pytest.mark.turngap(budget_ms=800)
     def test_fast_enough(turngap):
         run = turngap.replay("ws://127.0.0.1:8765/ws", scenarios=["quick-questions"], repeat=7)
-        run.assert_hit_rate(0.95)
+        run.assert_hit_rate(0.9)
         run.assert_gap(p95_ms=800)
         run.assert_cut_ins(at_most=0.05)
 
@@ -125,10 +125,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def turngap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Turngap":
     """Play recorded people against a voice agent, and assert how long they waited."""
-    from turngap._playing import quietly
+    try:
+        from turngap._playing import quietly
 
-    with quietly():
-        from turngap.pytest_plugin.fixture import Turngap, writer_of
+        with quietly():
+            from turngap.pytest_plugin.fixture import Turngap, writer_of
+    except ModuleNotFoundError as e:
+        from turngap.backends.needs import not_installed
+
+        if (missing := not_installed(e)) is None:
+            raise
+        raise pytest.fail.Exception(f"{missing.message}: {missing.hint}", pytrace=False) from None
 
     options = request.config.stash[_OPTIONS]
     marker = request.node.get_closest_marker("turngap")

@@ -13,7 +13,7 @@ from turngap.load.plan import shape_of
 from turngap.scenario.library import load_scenarios
 from turngap.scenario.model import scenario_paths, shipped_library
 from turngap.setup import look
-from turngap.setup.files import Chosen, contents, write
+from turngap.setup.files import Chosen, contents, from_here, write
 
 
 def test_no_link_leads_out_of_the_repository(
@@ -43,6 +43,29 @@ def test_bots_are_found_and_other_files_are_not(tmp_path: Path) -> None:
     assert (name, bot.takes_port) == ("src/agent.py", True)
     assert (bot.start or "").endswith(" src/agent.py")
     assert bot.paths == ("/voice", "/ws", "/ws-client", "/")
+
+
+def test_a_bot_of_pipecats_runner_gets_its_port_in_the_workflow(tmp_path: Path) -> None:
+    (tmp_path / "bot.py").write_text("import pipecat\nfrom pipecat.runner.run import main\n")
+    given = look.bot_of("", "/elsewhere/.venv/bin/python bot.py", tmp_path)
+    assert (given.takes_port, given.paths[0]) == (True, "/ws-client")
+    assert given.start is not None
+    chosen = Chosen("ws://127.0.0.1:7860/ws-client", given.start, takes_port=given.takes_port)
+    files = contents(chosen)
+    (job,) = YAML(typ="safe").load(files[".github/workflows/turn-gap.yml"])["jobs"].values()
+    inputs = job["steps"][-1]["with"]
+    assert inputs["start"] == 'python bot.py --port "$PORT"'
+    assert inputs["url"] == "ws://127.0.0.1:$PORT/ws-client"
+    assert "Its program is one of this machine" in files["turngap.toml"]
+
+
+@pytest.mark.parametrize("quote", ["", "'"])
+def test_a_program_of_the_repository_is_named_from_there(tmp_path: Path, quote: str) -> None:
+    command = f"{quote}{tmp_path}/.venv/bin/python{quote} bot.py"
+    assert from_here(command, tmp_path) == f"{quote}.venv/bin/python{quote} bot.py"
+    assert from_here(command, tmp_path / "other") == command
+    chosen = Chosen("ws://127.0.0.1:8765", from_here(command, tmp_path))
+    assert "of this machine" not in contents(chosen)["turngap.toml"]
 
 
 @pytest.mark.parametrize(

@@ -332,8 +332,8 @@ def init(_: typer.Context, asked: Asked) -> None:
 def _agent_of(folder: Path, given: "Chosen", *, yes: bool) -> "Chosen":
     """Return the agent that was given, or that is found here, once it has answered."""
     from turngap.clocks import MonotonicClock
-    from turngap.setup.files import SCENARIO, Chosen
-    from turngap.setup.look import Bot, reached
+    from turngap.setup.files import SCENARIO, Chosen, from_here
+    from turngap.setup.look import bot_of, reached
 
     own = any(Path("scenarios").glob("*.yaml"))
     scenarios = () if own else (SCENARIO,)
@@ -343,13 +343,10 @@ def _agent_of(folder: Path, given: "Chosen", *, yes: bool) -> "Chosen":
 
         load_stack(agent)
         return Chosen(agent, scenarios=scenarios)
-    if agent or start:
-        bot = Bot(agent, start or None, takes_port="--port" in start)
-    else:
-        bot = _bot_here(folder, yes=yes)
+    bot = bot_of(agent, start, folder) if agent or start else _bot_here(folder, yes=yes)
     endpoint = asyncio.run(reached(bot, given.dialect, headers, MonotonicClock(), say))
     say(f"{text_without_secrets(endpoint.url)} answers, and speaks {endpoint.spec().name}")
-    command = bot.start or ""
+    command = from_here(bot.start or "", Path.cwd())
     return Chosen(endpoint.url, command, endpoint.dialect, headers, scenarios, bot.takes_port)
 
 

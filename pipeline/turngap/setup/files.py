@@ -123,6 +123,11 @@ def write(
     return written
 
 
+def from_here(command: str, here: Path) -> str:
+    """Name a program that lies in the folder from there, for a file that others use as well."""
+    return re.sub(f"^(['\"]?){re.escape(str(here))}/", r"\1", command)
+
+
 def _for_the_action(chosen: Chosen) -> dict[str, Any]:
     """Return the inputs of the action, and how the reader has to adapt `start` (`yours`)."""
     words: dict[str, Any] = {"install": "", "options": "", "variables": (), "yours": ""}
@@ -136,7 +141,8 @@ def _for_the_action(chosen: Chosen) -> dict[str, Any]:
     parts = urlsplit(place_of(chosen.agent))
     user, mark, _ = parts.netloc.rpartition("@")
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    start = re.sub(r"^\S*/python[\d.]*(?= )", "python", chosen.start or "python bot.py")
+    start = re.sub(r"^\S*/python[\d.]*(?= )", "python", chosen.start)
+    start = start or f'python bot.py --port "{PORT}"'
     yours = f"the command that starts your bot at the port in {PORT}."
     if chosen.takes_port and chosen.start:
         start, yours = re.sub(r"\s--port[ =]\S+", "", start) + f' --port "{PORT}"', ""

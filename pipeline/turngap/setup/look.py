@@ -72,6 +72,19 @@ def bots(folder: Path) -> dict[str, Bot]:
     }
 
 
+def bot_of(url: str, start: str, folder: Path) -> Bot:
+    """Return the bot of a URL or a command that the user gave; its file, if here, says more."""
+    if not start:
+        return Bot(url)
+    with suppress(InputError, ValueError):
+        for word in shlex.split(start):
+            if word.endswith(".py") and (folder / word).is_file():
+                found = _bot(read_text(folder / word, "init"))
+                takes_port = found.takes_port or "--port" in start
+                return replace(found, url=url, start=start, takes_port=takes_port)
+    return Bot(url, start, takes_port="--port" in start)
+
+
 def servers() -> list[int]:
     """Return the usual ports of this machine at which something serves."""
     return [port for port in USUAL_PORTS if _serves(port)]

@@ -20,11 +20,11 @@ _POOL = 1024
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Token ids and what is to be predicted, both (dialogues, tokens).
+    """Token ids and the targets to predict, both of shape (dialogues, tokens).
 
     Attributes:
         ids: int64, padded on the right.
-        targets: int64; the next token where it is to be predicted, -100 elsewhere.
+        targets: int64; the next token if the model is to predict it, else -100.
     """
 
     ids: torch.Tensor
@@ -40,9 +40,9 @@ def batches(
     hard: bool = False,
     thorough: float = 0.0,
 ) -> Iterator[Batch]:
-    """Batches without end, from number `start` on; no dialogue comes twice.
+    """Yield batches without end, from number `start` on; no dialogue comes twice.
 
-    `hard` and `thorough` are those of `make_dialogue`.
+    `hard` and `thorough` mean the same as in `make_dialogue`.
     """
     number = 0
     for pool in itertools.count():

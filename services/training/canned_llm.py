@@ -2,10 +2,10 @@
 
     python -m training.canned_llm OUT [--shape smollm2-135m]
 
-Its layers are as many and as wide as those of the model whose shape it has, with random weights and
-a vocabulary of the same size, so that a prompt and a token cost what they cost there. Nothing comes
-out of its layers, though: what leaves each of them is multiplied by 0. So the last layer sees the
-embedding of the token before, and answers with the next token of the reply.
+It has as many layers as the model whose shape it takes, of the same width, with random weights and
+a vocabulary of the same size. So a prompt and a token cost the same. But the output of each layer
+is multiplied by 0: the last layer sees the embedding of the previous token, and answers with the
+next token of the reply.
 
 It splits text as the project's own models do, at about 1.3 tokens a word. The result is a directory
 for `--set llm.model=OUT` of the backend `small`. It takes a minute at most, and needs numpy and
@@ -37,7 +37,7 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes that a prompt's and a token's cost depend on, named as in `config.json`.
+    """The sizes that decide what a prompt and a token cost, with their names in `config.json`.
 
     Attributes:
         width: `hidden_size`.
@@ -77,10 +77,10 @@ def make_canned(
     """Write a model that answers everything with `reply`.
 
     Args:
-        directory: made if it is not there.
-        shape: of its layers and its vocabulary.
-        reply: in words of the project's grammar, lower case, no token twice.
-        read: how many tokens a prompt and its reply have at most.
+        directory: the target folder; created if missing.
+        shape: the shape of its layers and its vocabulary.
+        reply: lower-case words of the project's grammar, without a repeated token.
+        read: the most tokens of a prompt and its reply together.
 
     Raises:
         ValueError: a token comes twice in the reply, or the vocabulary is too small for it.
@@ -121,7 +121,7 @@ def make_canned(
 
 
 def _fill(decoder: Any, shape: Shape, random: np.random.Generator) -> None:
-    """Layers that calculate and add nothing."""
+    """Make layers that calculate and add nothing."""
 
     def norm(of: Any) -> None:
         of.gamma = np.ones(shape.width, np.float32)

@@ -1,4 +1,4 @@
-"""Held-out accuracy of a model as it was saved: by skill, with the number of turns and intervals.
+"""Held-out accuracy of a saved model: by skill, with numbers of turns and intervals.
 
 A turn is answered from the grammar's own replies to the turns before it, so that one early error
 does not fail a whole dialogue; whole dialogues are counted separately, in the model's own words.
@@ -152,7 +152,7 @@ def _until(dialogue: Dialogue, index: int) -> Messages:
 
 
 def _whole(speaker: Speaker, dialogues: list[Dialogue]) -> Iterator[bool]:
-    """Yield for each dialogue whether all was right, in the model's own words throughout."""
+    """Yield whether each whole dialogue was right, with the model's own earlier replies in it."""
     said: list[Messages] = [
         [{"role": "system", "content": d.system}] if d.system else [] for d in dialogues
     ]
@@ -186,7 +186,7 @@ def paired(one: Tally, other: Tally) -> dict[str, Any]:
 
 
 def evaluate_directory(directory: Path, count: int) -> Tally:
-    """Held-out accuracy of a directory in transformers' or in CTranslate2's format."""
+    """Compute the held-out accuracy of a directory in transformers' or in CTranslate2's format."""
     dialogues = held_out_dialogues(count)
     if (directory / "model.bin").exists():
         return evaluate(Speaker(directory, compute_type="int8"), dialogues)

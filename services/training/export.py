@@ -20,8 +20,8 @@ def save(model: LlamaForCausalLM, tokenizer_directory: Path, directory: Path) ->
     """Write what transformers and vLLM load: bfloat16 weights, tokenizer, chat template.
 
     Args:
-        model: trained; it is left as it is.
-        tokenizer_directory: where `tokenizer.json` and `tokenizer_config.json` are.
+        model: the trained model; it stays unchanged.
+        tokenizer_directory: the folder of `tokenizer.json` and `tokenizer_config.json`.
         directory: made if it is not there; files in it are replaced.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def convert(model_directory: Path, directory: Path, *, quantization: str | None 
     Args:
         model_directory: any causal model that transformers can load and CTranslate2 converts.
         directory: made if it is not there; files in it are replaced.
-        quantization: of the weights; None keeps them as they are.
+        quantization: the number format of the weights; None keeps theirs.
     """
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch, "converted")
@@ -51,12 +51,12 @@ def convert(model_directory: Path, directory: Path, *, quantization: str | None 
 
 
 def _name_a_first_token(path: Path) -> None:
-    """CTranslate2 refuses to load a model without one, though it puts none before a prompt."""
+    """Name a first token; CTranslate2 requires one, though it puts none before a prompt."""
     config = json.loads(path.read_text(encoding="utf-8"))
     config["bos_token"] = config["bos_token"] or config["eos_token"]
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def size_mb(directory: Path) -> float:
-    """Megabytes (10^6 bytes) of a directory's files."""
+    """Return the megabytes (10^6 bytes) of a directory's files."""
     return sum(file.stat().st_size for file in directory.iterdir() if file.is_file()) / 1e6

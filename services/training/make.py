@@ -1,10 +1,10 @@
-"""Make both models from nothing: train, save, convert, and tell how often each is right.
+"""Make both models from nothing: train, save, convert, and report how often each is right.
 
     python -m training.make OUT                 # as the shipped ones were made
     python -m training.make OUT --scale 0.01    # a trial of all of it
 
-It continues from its last checkpoints in OUT. With the recipe as committed, on one thread, the same
-weights come out.
+It continues from its last checkpoints in OUT. On one thread, the committed recipe makes the same
+weights.
 """
 
 # torch and transformers are in the group `training`, not in what the checks run with.
@@ -26,10 +26,10 @@ from training.train import NAMES, checkpoint, train
 
 
 def finish(recipe: Recipe, directory: Path, dialogues: int) -> dict[str, Any]:
-    """Save the checkpoints' models below `directory` and tell what they are and can.
+    """Save the checkpoints' models below `directory` and report their size and accuracy.
 
     Args:
-        recipe: the one that they were trained by.
+        recipe: the recipe of their training.
         directory: where the checkpoints are; gets `teacher`, `student` (transformers' format),
             the same two for the backend `small` in `small`, and `models.json`.
         dialogues: held-out dialogues to count right answers in.

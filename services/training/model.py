@@ -34,12 +34,12 @@ def new_model(shape: Shape, seed: int) -> LlamaForCausalLM:
 
 
 def _look_for_the_like(model: LlamaForCausalLM) -> None:
-    """Let each head begin by attending to tokens like its own, and by handing on what they are.
+    """Let each head begin by attending to tokens like its own, and by passing them on.
 
-    Most of what a dialogue asks is to repeat or to look up, and that attention a small model takes
-    long to find from random matrices. Of lines of random tokens that repeat themselves, a teacher
-    learned more from these in 100 steps (rate 3e-3, loss 4.9) than from those in 400 (4e-3, 5.1).
-    After Trockman and Kolter, "Mimetic Initialization of Self-Attention Layers" (2023).
+    Most turns ask to repeat or look up something. A small model takes long to learn such attention
+    from random matrices. On repeating lines of random tokens, a teacher learned more from this
+    start in 100 steps (rate 3e-3, loss 4.9) than from a random one in 400 (4e-3, 5.1). After
+    Trockman and Kolter, "Mimetic Initialization of Self-Attention Layers" (2023).
     """
     with torch.no_grad():
         for layer in model.model.layers:
@@ -74,7 +74,7 @@ class Learner:
         )
 
     def logits(self, ids: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
-        """(predicted tokens, vocabulary) at the true places of `where`, as float32."""
+        """Return float32 logits at the true places of `where`: (predicted tokens, vocabulary)."""
         with torch.autocast("cpu", torch.bfloat16):
             hidden = self._run(input_ids=ids, use_cache=False).last_hidden_state[where]
             return self.model.lm_head(hidden).float()
@@ -97,7 +97,7 @@ class Learner:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from a `state`."""
+        """Continue from a `state`."""
         self.model.load_state_dict(state["model"])
         for part, saved in zip(self._parts, state["parts"], strict=True):
             part.load_state_dict(saved)

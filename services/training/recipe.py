@@ -14,7 +14,7 @@ class Shape:
 
     @property
     def heads(self) -> int:
-        """Attention heads."""
+        """Return the number of attention heads."""
         return self.width // 64
 
 
@@ -23,13 +23,13 @@ class Phase:
     """A stretch of training with its own data and learning rate.
 
     Attributes:
-        steps: how long it is; a step sees about `batch_tokens` tokens.
+        steps: its length; a step sees about `batch_tokens` tokens.
         rate: the learning rate.
-        falling: over so many of its last steps the rate falls to zero in a straight line.
+        falling: the number of last steps in which the rate falls to zero in a straight line.
         hard: more of the dialogues in which something has to be looked up or worked out.
         thorough: the share of dialogues, 0 to 1, in which a scene asks all that it can.
-        soft_share: of the loss, what comes from the teacher's distribution over every next token
-            instead of from the right answer; the teacher does not learn meanwhile.
+        soft_share: the share of the loss that comes from the teacher's distribution over every next
+            token instead of the right answer; the teacher does not learn meanwhile.
     """
 
     steps: int
@@ -55,7 +55,7 @@ class Course:
 
     @property
     def steps(self) -> int:
-        """Optimiser steps altogether."""
+        """Return the number of optimiser steps."""
         return sum(phase.steps for phase in self.phases)
 
     def at(self, step: int) -> tuple[int, int]:
@@ -75,17 +75,17 @@ class Course:
 class Recipe:
     """Settings of one training run.
 
-    The lengths are those of the run that made the shipped models, on the time that a shared
-    machine had for it.
+    The lengths are those of the run that made the shipped models. They fit the time that a shared
+    machine had.
 
     Attributes:
         seed: decides the data, its order, and both models' first weights.
         teacher: trained first.
         student: learns the right answers and the teacher's words.
         warmup: steps over which the rate rises at the beginning of each phase.
-        batch_tokens: tokens a step, padding included, at most.
-        weight_decay: of the matrices inside the layers.
-        temperature: both distributions are flattened by it before they are compared.
+        batch_tokens: the most tokens in a step, padding included.
+        weight_decay: the weight decay of the matrices inside the layers.
+        temperature: flattens both distributions before they are compared.
     """
 
     seed: int = 7
@@ -108,7 +108,7 @@ class Recipe:
     temperature: float = 1.5
 
     def as_json(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """Return everything as plain values."""
         return asdict(self)
 
     def course(self, name: str) -> Course:

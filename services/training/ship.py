@@ -25,10 +25,10 @@ from turngap_services.llm.small.held_out import FILE
 
 
 def ship(model_directory: Path, directory: Path, dialogues: int) -> dict[str, Any]:
-    """Convert a model and count its right answers; returns its entry of `models.json`.
+    """Convert a model and count its right answers; return its entry of `models.json`.
 
     Args:
-        model_directory: in transformers' format.
+        model_directory: the model in transformers' format.
         directory: gets the model in CTranslate2's format, int8, and `held_out.json`.
         dialogues: held-out dialogues to count right answers in.
     """

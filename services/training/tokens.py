@@ -1,4 +1,4 @@
-"""The tokenizer of our own, the chat template, and dialogues as token ids."""
+"""The project's own tokenizer, the chat template, and dialogues as token ids."""
 
 import itertools
 import json
@@ -36,7 +36,7 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A dialogue as token ids, and for each whether the model is to predict it.
+    """A dialogue as token ids, with a flag for each that the model is to predict.
 
     Attributes:
         ids: the whole dialogue, system prompt first.
@@ -79,12 +79,12 @@ def train_tokenizer(seed: int) -> Tokenizer:
 def encode(
     tokenizer: Tokenizer, dialogue: Dialogue, *, cuts: random.Random | None = None
 ) -> Encoded:
-    """`dialogue` as the chat template writes it.
+    """Encode `dialogue` as the chat template writes it.
 
     Args:
-        tokenizer: the one made here.
+        tokenizer: a tokenizer from `train_tokenizer`.
         dialogue: what was said.
-        cuts: where given, some replies that are not the last one are cut short, as an interruption
+        cuts: if given, some replies but the last are cut short at random, as an interruption
             leaves them; nothing is to be learned from those.
     """
     messages = dialogue.messages()
@@ -107,7 +107,7 @@ def encode(
 
 
 def save_tokenizer(tokenizer: Tokenizer, directory: Path) -> None:
-    """Write what transformers and vLLM read a tokenizer and its chat template from."""
+    """Write a tokenizer and its chat template as files for transformers and vLLM."""
     tokenizer.save(str(directory / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -1,7 +1,7 @@
-"""Training: the teacher on the grammar's dialogues, then the student, at last on its words.
+"""Training of the teacher on the grammar's dialogues, then of the student, last on its words.
 
-The two share nothing but the tokenizer until the student's last phase, so their runs may also be
-made side by side, as two processes.
+Until the student's last phase the two share only the tokenizer, so both can be trained at the same
+time, in two processes.
 """
 
 # torch and transformers are in the group `training`, not in what the checks run with.
@@ -33,8 +33,8 @@ def train(recipe: Recipe, directory: Path, name: str) -> None:
 
     Args:
         recipe: what decides the result.
-        directory: for the tokenizer and checkpoints; made if it is not there. Where the student
-            is to learn from the teacher, its checkpoint has to be here.
+        directory: folder of the tokenizer and checkpoints; created if missing. A student that
+            learns from the teacher needs the teacher's checkpoint here.
         name: `teacher` or `student`.
     """
     directory.mkdir(parents=True, exist_ok=True)

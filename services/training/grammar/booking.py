@@ -88,7 +88,7 @@ def _recall(m: Maker, content: tuple[str, ...]) -> Turn:
 
 
 def doctor(m: Maker) -> list[Turn]:
-    """Write turns about a doctor, a date that may be corrected in the same sentence, a time."""
+    """Book a doctor: a date, perhaps corrected in the same sentence, then a time."""
     content = m.draw("doctor", lambda: (m.pick(DOCTORS), m.pick(("move", "move", "see"))))
     _, name, wish = content
     if wish == "move":

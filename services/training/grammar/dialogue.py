@@ -90,11 +90,11 @@ class Dialogue:
 def make_dialogue(
     seed: str, *, holding: bool, hard: bool = False, thorough: float = 0.0
 ) -> Dialogue:
-    """Make the dialogue of that seed.
+    """Make the dialogue of a seed.
 
     Args:
         seed: any text; the same one makes the same dialogue on every machine.
-        holding: every content is held out, instead of none.
+        holding: use only held-out contents, instead of only trained ones.
         hard: more scenes in which something has to be looked up or worked out.
         thorough: the share of dialogues, 0 to 1, with fewer scenes that each ask all they can.
     """
@@ -132,7 +132,7 @@ def _hesitant(m: Maker, turn: Turn) -> Turn:
 def make_dialogues(
     seed: int, *, holding: bool, start: int = 0, hard: bool = False, thorough: float = 0.0
 ) -> Iterator[Dialogue]:
-    """Dialogues without end, from number `start` on."""
+    """Yield dialogues without end, from number `start` on."""
     number = start
     while True:
         dialogue = make_dialogue(f"{seed}|{number}", holding=holding, hard=hard, thorough=thorough)

@@ -56,7 +56,7 @@ def clock(m: Maker) -> list[Turn]:
 
 
 def weather(m: Maker) -> list[Turn]:
-    """Today's weather and tomorrow's: what it is like, how warm, whether it rains."""
+    """Ask for the weather today and tomorrow: how it is, how warm, whether it rains."""
     if "today" in m.facts:
         return []
     skies = {day: m.pick((m.pick(WEATHERS), m.pick(WEATHERS), m.pick(RAINS))) for day in _WEATHER}

@@ -14,7 +14,7 @@ _SWITCH = (
 
 
 def home(m: Maker) -> list[Turn]:
-    """Give one to three commands, perhaps one taken back."""
+    """Give one to three commands, and perhaps take one back."""
     return [turn for _ in range(m.random.randint(1, 3)) for turn in m.pick(_COMMANDS)(m)]
 
 

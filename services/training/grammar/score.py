@@ -1,4 +1,4 @@
-"""Judge whether a reply is right: word for word, or in what it says."""
+"""Judge whether a reply is right: word for word, or by its meaning."""
 
 import re
 
@@ -8,7 +8,7 @@ _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)*")
 
 
 def exact(turn: Turn, reply: str) -> bool:
-    """Return whether the words are the grammar's own; capitals, marks and spaces aside."""
+    """Return whether the words are the grammar's own, whatever their case, marks and spaces."""
     return _words(reply) == _words(turn.reply)
 
 

@@ -14,7 +14,7 @@ _MINUS = ("what's {} minus {}", "what is {} minus {}", "how much is {} minus {}"
 
 
 def sums(m: Maker) -> list[Turn]:
-    """Additions and subtractions up to ninety nine."""
+    """Ask for sums and differences up to ninety nine."""
     count = 10 if m.thorough else m.random.randint(1, 3)
     return [m.pick((_plus, _plus, _minus))(m) for _ in range(count)]
 

@@ -22,7 +22,7 @@ class Turn:
     Attributes:
         user: what the person says, as a recogniser writes it: lower case, no punctuation.
         reply: the one reply that the grammar has for it.
-        skill: what it tests.
+        skill: the skill that it tests.
         content: the values that decide the reply; None where there is nothing to hold out
             (a greeting). Only turns with a content are scored.
         must: groups of phrases; a right answer has at least one phrase of every group.
@@ -47,7 +47,7 @@ class Maker:
         thorough: whether a scene asks all that it can ask, for training: a prompt that has been
             read once then has many answers to learn from.
         facts: lines for the system prompt, by topic: a topic holds one truth only.
-        person: the names that the person has given of himself, once he has.
+        person: the names by which the person has introduced themselves, if any.
     """
 
     random: random.Random
@@ -61,10 +61,10 @@ class Maker:
         return self.random.choice(options)
 
     def draw(self, kind: str, values: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
-        """Draw a content `(kind, *values)` on the side of the split that is being drawn.
+        """Draw a content `(kind, *values)` on the chosen side of the split.
 
         Raises:
-            LookupError: `values` makes none.
+            LookupError: `values` gives no content on that side.
         """
         content = self.draw_if_any(kind, values)
         if content is None:
@@ -74,7 +74,7 @@ class Maker:
     def draw_if_any(
         self, kind: str, values: Callable[[], tuple[str, ...]]
     ) -> tuple[str, ...] | None:
-        """Draw from a choice of few; None if none of them is on this side of the split."""
+        """Draw from a few options; return None if none is on this side of the split."""
         for _ in range(_TRIES):
             if held_out(content := (kind, *values())) == self.holding:
                 return content

@@ -153,7 +153,7 @@ FATS = ("butter", "oil", "ghee")
 
 
 def number(n: int) -> str:
-    """0 to 99 in words."""
+    """Write a number from 0 to 99 in words."""
     if n < 20:
         return _ONES[n]
     tens, ones = divmod(n, 10)
@@ -174,7 +174,7 @@ def price_tag(half_dollars: int) -> str:
 
 
 def price_said(half_dollars: int) -> str:
-    """Format a price as it is answered: `seven dollars and fifty cents`."""
+    """Format a price as a reply says it: `seven dollars and fifty cents`."""
     dollars, half = divmod(half_dollars, 2)
     said = f"{number(dollars)} {'dollar' if dollars == 1 else 'dollars'}"
     return f"{said} and fifty cents" if half else said

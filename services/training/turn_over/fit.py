@@ -1,9 +1,9 @@
-"""Fit the probability that a turn is over on generated turns, and write it beside its code.
+"""Fit the probability that a turn is over on generated turns, and write it next to its code.
 
     python -m training.turns.make --set fit --out FIT
     python -m training.turn_over.fit FIT
 
-Prints how well voices are judged that were left out of the fit.
+Prints how well the fit judges voices that were left out of it.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def rows(looks: Sequence[Look]) -> tuple[Matrix, Matrix, Matrix]:
 
 
 def fitted(x: Matrix, silence: Matrix, truth: Matrix) -> Matrix:
-    """Return the weights under which the looks are the likeliest."""
+    """Return the maximum-likelihood weights for the looks."""
 
     def cost(weights: Matrix) -> tuple[float, Matrix]:
         odds = x @ weights + silence

@@ -33,7 +33,7 @@ class Heard:
 
     Attributes:
         speech: Silero's probabilities, hop by hop.
-        read: by packet, the words so far where they changed.
+        read: the words so far, by each packet at which they changed.
         complete: smart turn's probability, by the sample it was asked at.
     """
 
@@ -70,7 +70,7 @@ class Hearing:
         return heard
 
     def complete(self, take: Take, heard: Heard, at: int) -> float:
-        """Smart turn's probability that the turn is over, asked at sample `at`."""
+        """Return smart turn's probability that the turn is over, asked at sample `at`."""
         if at not in heard.complete:
             heard.complete[at] = smart_turn(take.pcm[max(at - _CLASSIFIED, 0) : at])
             self._path(take).write_bytes(pickle.dumps(heard))
@@ -118,5 +118,5 @@ def _classifier() -> Any:
 
 
 def smart_turn(pcm: Pcm) -> float:
-    """Smart turn's probability that a turn that ends like this is over."""
+    """Return smart turn's probability that a turn with this ending is over."""
     return float(_classifier()._predict_endpoint(pcm.astype(np.float32) / 32768)["probability"])

@@ -1,4 +1,4 @@
-"""Plays a take to the mind of `adaptive` in simulated time."""
+"""Playing a take to the decisions of `adaptive` in simulated time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ class Outcome:
     """Result of a take.
 
     Attributes:
-        gap_ms: from the end of its speech to the answer; negative: cut in.
+        gap_ms: from the end of its speech to the answer; negative for a cut-in.
         false_ms: endpoints before its end.
-        why: what the last endpoint was decided for.
+        why: the reason for the last endpoint.
     """
 
     take: Take
@@ -42,7 +42,7 @@ class Outcome:
 
 
 class _Replayed:
-    """Silero, as it judged before."""
+    """A replay of Silero's earlier judgements."""
 
     def __init__(self, speech: list[float]) -> None:
         self._speech = iter(speech)
@@ -52,7 +52,7 @@ class _Replayed:
 
 
 def play(take: Take, hearing: Hearing, settings: AdaptiveSettings, over: Over) -> Outcome:
-    """Play one take until the answer to all of it is heard, or one to a part."""
+    """Play one take until an answer to the whole of it, or to a part, is heard."""
     return _Scene(take, hearing, settings, over).play()
 
 
@@ -97,7 +97,7 @@ class _Scene:
         return " ".join(self.text.split()[self.concluded :])
 
     def _pass_time(self, until_ns: int) -> bool:
-        """Let time pass; returns whether an answer was heard meanwhile."""
+        """Let time pass; return whether an answer was heard meanwhile."""
         while True:
             at_ns = [d for d in (self.mind.deadline_ns, self.sounds_ns) if d is not None]
             at_ns += [d for d, _ in self.due]

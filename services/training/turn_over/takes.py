@@ -25,8 +25,8 @@ class Take:
     """One turn on the line, with a quiet line before and after it.
 
     Attributes:
-        name: of the recording and its condition.
-        voice: who speaks, as far as the recording's folder tells.
+        name: the names of the recording and its condition.
+        voice: the speaker, if the recording's folder names one.
         say: the words.
         pcm: the sound, 16 kHz.
         end_ms: when its speech ends, in the sound.
@@ -48,7 +48,7 @@ def takes_in(folder: Path, condition: str = "as-recorded", phase_ms: float = 0.0
     Args:
         folder: where they are.
         condition: one of `CONDITIONS`.
-        phase_ms: how much later everything is, which moves it on the VAD's grid.
+        phase_ms: the delay of the whole sound, which shifts it on the VAD's grid.
     """
     for take in _people(folder) if (folder / "voices.json").exists() else _library(folder):
         yield _on_the_line(take, condition, phase_ms)
@@ -121,7 +121,7 @@ def under(pcm: Pcm, condition: str, speech: Pcm) -> Pcm:
 
 
 def _telephone(sound: np.ndarray) -> np.ndarray:
-    """8 kHz and µ-law (G.711), and back."""
+    """Convert to 8 kHz µ-law (G.711) and back."""
     import soxr
 
     narrow = np.clip(soxr.resample(sound / 32768, RATE, RATE // 2), -1, 1)

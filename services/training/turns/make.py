@@ -39,7 +39,7 @@ def plan_of(set_name: SetName, number: int, seed: int) -> Plan:
 
 
 def make_turn(set_name: SetName, out: Path, seed: int, number: int) -> dict[str, Any]:
-    """Record one turn and write its scenario; return what `turns.json` says about it."""
+    """Record one turn and write its scenario; return its entry of `turns.json`."""
     plan = plan_of(set_name, number, seed)
     draw = np.random.default_rng([seed, SETS.index(set_name), number, 1])
     take = recorded(plan, draw)

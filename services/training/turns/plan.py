@@ -1,4 +1,4 @@
-"""Draws for each turn before it is spoken: pauses, fillers, melody, speaker, room.
+"""Random choices for each turn before it is spoken: pauses, fillers, melody, speaker, room.
 
 Sources: H. Bortfeld et al., Disfluency rates in conversation (Language and Speech 44, 2001); E.
 Campione and J. Véronis, A large-scale multilingual study of silent pause duration (Speech Prosody
@@ -57,9 +57,9 @@ class Ending:
     Attributes:
         tone: its boundary tone.
         semitones: where the melody ends, from the stretch's median.
-        over_ms: how long it takes to get there.
+        over_ms: how long the melody takes to get there.
         lengthened: how much longer its last syllables are; 1 is the engine's own.
-        softer_db: how much the last 250 ms lose.
+        softer_db: how much softer the last 250 ms become.
     """
 
     tone: Tone
@@ -76,8 +76,8 @@ class Stretch:
     Attributes:
         text: its words, fillers included.
         ending: how it ends.
-        higher: in semitones: where it lies in the speaker's voice.
-        louder_db: than the speaker's usual.
+        higher: its height in the speaker's voice, in semitones.
+        louder_db: how much louder it is than the speaker's usual level.
     """
 
     text: str
@@ -88,7 +88,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A pause: where it lies, how long it is, and whether a breath or a click is in it."""
+    """A pause: its place, its length, and whether it has a breath or a click in it."""
 
     kind: Kind
     ms: float
@@ -102,11 +102,11 @@ class Scene:
 
     Attributes:
         active_dbfs: RMS of the speech.
-        lead_ms, tail_ms: of room before and after the speech.
+        lead_ms, tail_ms: room sound before and after the speech.
         rt60_s: the room's reverberation time; None: a headset.
-        direct_db: the direct sound over the room's.
+        direct_db: the level of the direct sound over the room's.
         snr_db: speech over noise.
-        slope: of the noise: 0 white, 1 pink.
+        slope: the slope of the noise: 0 white, 1 pink.
         telephone: 8 kHz, 300 to 3,400 Hz, mu-law.
     """
 
@@ -131,7 +131,7 @@ class Plan:
 
     @property
     def say(self) -> str:
-        """All that is said."""
+        """Return all that is said."""
         return " ".join(stretch.text for stretch in self.stretches)
 
 

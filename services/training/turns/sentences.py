@@ -1,7 +1,7 @@
 """The sentences of both sets, with the places where people stop to think.
 
-`fit.txt` and `judge.txt` were written separately, a sentence a line. A sign marks each place at
-which a speaker may pause, by what the words before it look like:
+`fit.txt` and `judge.txt` were written separately, a sentence a line. A sign marks each place where
+a speaker may pause, by the kind of words before it:
 
     =   a whole sentence: the hardest place
     |   a phrase or clause that is not one
@@ -41,7 +41,7 @@ class Sentence:
 
     @property
     def words(self) -> str:
-        """All of its words."""
+        """Return all of its words."""
         return " ".join(self.parts)
 
 

@@ -78,7 +78,7 @@ def spoken(stretch: Stretch, speaker: Speaker) -> Signal:
 
 
 def trimmed(speech: Signal) -> Signal:
-    """`speech` from its first to its last audible sample; its peak is at -7 dBFS or a bit lower."""
+    """Trim `speech` to its audible part; its peak is at -7 dBFS or a bit lower."""
     pcm = _pcm(speech)
     first = audible_onset(pcm, RATE, _SPEECH_DBFS)
     last = audible_end(pcm, RATE, _SPEECH_DBFS)
@@ -88,7 +88,7 @@ def trimmed(speech: Signal) -> Signal:
 
 
 def tightened(speech: Signal) -> Signal:
-    """`speech` without silences that are longer than the closure of a consonant."""
+    """Return `speech` without silences that are longer than the closure of a consonant."""
     window = RATE // 100
     count = len(speech) // window
     power = np.mean(speech[: count * window].reshape(count, window) ** 2, axis=1)
@@ -109,7 +109,7 @@ def shaped(speech: Signal, ending: Ending, speaker: Speaker, higher: float) -> S
         speech: trimmed, 16 kHz.
         ending: of the melody, the last syllable and the loudness.
         speaker: whose size, pitch, pace and liveliness count here.
-        higher: in semitones: where the whole of it lies.
+        higher: the height of the whole of it, in semitones.
     """
     import parselmouth
     from parselmouth.praat import call, run
@@ -164,7 +164,7 @@ def melody(
 
 
 def on_the_line(clean: Signal, active: float, scene: Scene, draw: np.random.Generator) -> Pcm:
-    """`clean`, whose speech has the RMS `active`, as the far end hears it."""
+    """Return `clean`, whose speech has the RMS `active`, as the far end hears it."""
     sound = clean if scene.rt60_s is None else in_a_room(clean, scene, draw)
     gain = min(_gain(scene.active_dbfs) / active, _gain(-1.0) / float(np.abs(sound).max()))
     behind = noise(len(sound), scene.slope, draw) * active * gain * _gain(-scene.snr_db)
@@ -173,7 +173,7 @@ def on_the_line(clean: Signal, active: float, scene: Scene, draw: np.random.Gene
 
 
 def in_a_room(clean: Signal, scene: Scene, draw: np.random.Generator) -> Signal:
-    """`clean` with the echoes of a room; the direct sound stays where it is."""
+    """Return `clean` with the echoes of a room; the direct sound stays where it is."""
     assert scene.rt60_s is not None
     s = np.arange(round(scene.rt60_s * RATE)) / RATE
     echoes = draw.normal(size=len(s)) * 10 ** (-3 * s / scene.rt60_s)
@@ -195,7 +195,7 @@ def _over_the_telephone(sound: Signal) -> Signal:
 
 
 def _silence(silence: Silence, draw: np.random.Generator) -> Signal:
-    """Silence, with a breath of a third of a second or a click of the tongue where one is drawn."""
+    """Make a silence, with a breath of a third of a second or a click of the tongue if drawn."""
     quiet = np.zeros(_samples(silence.ms))
     if silence.sound == "breath":
         length = min(len(quiet) - _samples(150), _samples(350))

@@ -1,4 +1,4 @@
-"""Voices of both sets, which share none, and the engines behind them."""
+"""Voices of the two sets, which have none in common, and their engines."""
 
 import io
 import shutil
@@ -27,11 +27,11 @@ class Speaker:
     """One person.
 
     Attributes:
-        engine, voice: who they are made from.
+        engine, voice: the engine and its voice that speak for them.
         pace: 1 is the engine's own; more is faster.
-        size: of the vocal tract: below 1 all resonances, and the pitch, lie higher.
-        pitch: what the pitch is multiplied by besides.
-        lively: what the melody's movements are multiplied by.
+        size: the size of the vocal tract; below 1, all resonances and the pitch are higher.
+        pitch: a further factor of the pitch.
+        lively: a factor of the melody's movements.
     """
 
     engine: Engine
@@ -44,13 +44,13 @@ class Speaker:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A speaker of a set: how often, and within which limits of pace and pitch."""
+    """A speaker of a set: how often it is drawn, and its limits of pace and pitch."""
 
     voices: tuple[tuple[Speaker, float], ...]
     pace: tuple[float, float]
 
     def drawn(self, draw: np.random.Generator) -> Speaker:
-        """Somebody of it."""
+        """Draw a speaker within these limits."""
         weights = np.array([weight for _, weight in self.voices])
         speaker = self.voices[int(draw.choice(len(weights), p=weights / weights.sum()))][0]
         return replace(

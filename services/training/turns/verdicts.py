@@ -27,7 +27,7 @@ def _smart_turn() -> "LocalSmartTurnAnalyzerV3":
 
 
 def completeness(pcm: Pcm, start_ms: float, end_ms: float) -> float:
-    """Smart turn's probability that a turn is complete: over 0.5 is its verdict "complete".
+    """Return smart turn's probability that a turn is complete: over 0.5 is its verdict "complete".
 
     Args:
         pcm: mono, 16 kHz.
@@ -40,7 +40,7 @@ def completeness(pcm: Pcm, start_ms: float, end_ms: float) -> float:
 
 
 def stretches(pcm: Pcm) -> int:
-    """Count the pieces in which Silero hears the speech, if 200 ms without any part two."""
+    """Count the pieces of speech that Silero hears; 200 ms of silence separate two."""
     speech = silero_model(RATE)
     # The silence that a caller sends before and after a recording.
     around = np.zeros(RATE // 2)

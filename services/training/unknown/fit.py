@@ -2,9 +2,9 @@
 
     python -m training.unknown.fit [--kept FILE] [--out FILE]
 
-Two recognisers hear sentences of their own and the set `fit` of those that no one knows, in the
-voices of `training.turns`' set `fit`, over each kind of line. What a recogniser misread is left
-out: it is neither.
+Two recognisers hear sentences of their own and the set `fit` of those that neither knows, in the
+voices of `training.turns`' set `fit`, over each kind of line. A known sentence that was misread is
+left out: it is neither.
 """
 
 import argparse
@@ -38,7 +38,7 @@ Row = tuple[bool, list[float]]
 
 
 def gathered() -> list[Row]:
-    """Have both recognisers hear everything: whether they know it, and its features."""
+    """Have both recognisers hear everything; return whether they know it, and its features."""
     voices = [speaker for speaker, _ in SPEAKERS["fit"].voices]
     library = [saying.text for saying in library_sayings(None)]
     others = [" ".join(sentence.parts) for sentence in turns("fit")[:TURNS]]

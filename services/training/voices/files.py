@@ -1,4 +1,4 @@
-"""A piper voice on disk: the network, and beside it what its symbols are."""
+"""A piper voice on disk: the network, and a file that lists its symbols."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ def write_voice(
     """Write `path` (.onnx) and its .onnx.json.
 
     Args:
-        path: of the network; what is there is written over.
+        path: the path of the network; an existing file is overwritten.
         graph: takes `input` (1, n) of symbol ids, `input_lengths` (1), `scales` (noise, length and
             width of the noise), and `sid` (1) where there are several speakers; gives samples at
             RATE Hz, -1 to 1.

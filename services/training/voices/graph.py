@@ -33,7 +33,7 @@ class Graph:
         return name
 
     def split(self, value: str, into: int, axis: int) -> list[str]:
-        """Equal parts of a value."""
+        """Split a value into equal parts."""
         parts = [f"part_{len(self._nodes)}_{number}" for number in range(into)]
         node = onnx.helper.make_node("Split", [value], parts, axis=axis, num_outputs=into)
         self._nodes.append(node)

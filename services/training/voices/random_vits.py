@@ -4,10 +4,9 @@
 
 The layers that run when a voice speaks have the shapes of piper's qualities `medium` and `high` (as
 its trainer has them: text encoder, duration predictor, four coupling layers, HiFi-GAN decoder), so
-that the load on the processor is theirs. Left out is what takes no time worth mentioning: the
+that they load the processor as piper's do. Two parts that take almost no time are left out: the
 encoder's relative positions and the splines of the duration predictor. Each symbol lasts about two
-and a half frames of 11.6 ms, which makes English last as long as people take for it. What comes out
-is noise.
+and a half frames of 11.6 ms, so English takes as long as when people speak it. The output is noise.
 """
 
 import argparse
@@ -32,7 +31,7 @@ class Decoder:
     """HiFi-GAN as one quality has it.
 
     Attributes:
-        channels: of its first layer; half as many after each upsampling.
+        channels: the channels of its first layer; half as many after each upsampling.
         upsampling: (factor, kernel) of each.
         dilations: of the convolutions of each residual block, by its kernel.
         paired: whether an undilated convolution follows each of them.
@@ -91,7 +90,7 @@ class Network(Graph):
         )
 
     def normalised(self, x: str, channels: int) -> str:
-        """Layer norm over the channels."""
+        """Add layer normalisation over the channels."""
         ones = self.constant(np.ones(channels), np.float32)
         turned = self.add("Transpose", x, perm=[0, 2, 1])
         return self.add(
@@ -99,7 +98,7 @@ class Network(Graph):
         )
 
     def attended(self, x: str) -> str:
-        """Self-attention of all heads."""
+        """Add the self-attention of all heads."""
         size = WIDTH // HEADS
         shape = self.constant([1, HEADS, size, -1])
         query, key, value = (
@@ -123,7 +122,7 @@ class Network(Graph):
         return x
 
     def separable(self, x: str) -> str:
-        """Three depthwise separable convolutions, as the duration predictor is made of."""
+        """Add three depthwise separable convolutions, as in the duration predictor."""
         for layer in range(3):
             apart = self.convolved(x, (WIDTH, WIDTH), 3, dilation=3**layer, group=WIDTH)
             active = self.gelu(self.normalised(apart, WIDTH))
@@ -138,7 +137,7 @@ class Network(Graph):
         return self.add("Mul", half, self.add("Add", erf, self.number(1)))
 
     def durations(self, x: str) -> str:
-        """Whole frames of each symbol."""
+        """Compute the whole frames of each symbol."""
         x = self.separable(self.convolved(x, (WIDTH, WIDTH)))
         for _ in range(3):  # of the predictor's four flows one is left out where voices speak
             x = self.separable(self.convolved(x, (WIDTH, WIDTH)))
@@ -199,7 +198,7 @@ class Network(Graph):
 
 
 def graph_of(decoder: Decoder, seed: int) -> onnx.GraphProto:
-    """Symbols to samples."""
+    """Build the graph from symbols to samples."""
     n = Network(seed)
     symbols = n.encoded()
     numbers, _, _ = n.repeated(n.durations(symbols))

@@ -2,11 +2,11 @@
 
     python -m training.voices.unit_bank OUT.onnx [--voices en-us+klatt4 en-us+edward]
 
-It takes seconds and nothing is trained. For every two sounds that follow one another the graph has
-the stretch from the middle of the one to the middle of the other; where that pair was never heard,
-the second half of the one and the first half of the other. `scales[1]` makes each longer, and the
-voice deeper with it, like a tape that runs slowly. A recogniser understands it; no one would want
-to listen to it.
+It takes seconds and nothing is trained. For each pair of successive sounds the graph has the
+stretch from the middle of the first to the middle of the second; for a pair that was never heard,
+the second half of the first and the first half of the second. `scales[1]` makes each stretch longer
+and the voice deeper, like a slow tape. A recogniser understands it; no one would want to listen to
+it.
 """
 
 import argparse
@@ -36,12 +36,12 @@ _PAUSE_MS = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Bank:
-    """All stretches of sound, and which two of them each pair of symbols is.
+    """All stretches of sound, and the two that make up each pair of symbols.
 
     Attributes:
         pcm: the stretches, one after another.
         begins: where in `pcm`, shape (speakers · symbols², 2).
-        lengths: how many samples, the same shape; 0 where there is no second.
+        lengths: numbers of samples, the same shape; 0 if there is no second stretch.
     """
 
     pcm: Pcm
@@ -93,7 +93,7 @@ def _parts(units: Units, left: str, right: str) -> list[Pcm]:
 
 
 def graph_of(bank: Bank, symbols: int, speakers: int) -> onnx.GraphProto:
-    """Symbols to samples."""
+    """Build the graph from symbols to samples."""
     g = Graph()
     ids = g.add("Squeeze", "input", g.constant([0]))
     left = g.add("Slice", ids, g.constant([0]), g.constant([-1]))
@@ -120,7 +120,7 @@ def graph_of(bank: Bank, symbols: int, speakers: int) -> onnx.GraphProto:
 
 
 def make(path: Path, voices: Sequence[str] = VOICES) -> None:
-    """Write the voice. espeak-ng is started for it: once a process."""
+    """Write the voice. This starts espeak-ng, which is possible once a process."""
     said = texts(_TEXTS)
     found: list[Units] = []
     for voice in voices:

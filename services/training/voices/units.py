@@ -1,7 +1,7 @@
 """Sounds cut out of espeak-ng's speech, from the middle of one to the middle of the next.
 
-espeak-ng is one engine a process, and says where each phoneme begins only where it was started for
-that: this belongs into a process of its own.
+A process has one espeak-ng, which reports where each phoneme begins only if it was started to do
+so. Run this in a process of its own.
 """
 
 import ctypes
@@ -142,13 +142,13 @@ class _Sound:
     end: int
 
     def leave(self, pcm: Pcm, rate: int) -> int:
-        """Return where the pair that begins with it begins."""
+        """Return where the pair that begins with this sound begins."""
         if self.name == SILENCE:
             return max(self.begin, self.end - round(_EDGE_MS * rate / 1000))
         return self._middle(pcm, rate)
 
     def enter(self, pcm: Pcm, rate: int) -> int:
-        """Return where the pair that ends with it ends."""
+        """Return where the pair that ends with this sound ends."""
         if self.name == SILENCE:
             return min(self.end, self.begin + round(_EDGE_MS * rate / 1000))
         return self._middle(pcm, rate)
@@ -174,7 +174,7 @@ def _sounds(begun: list[tuple[int, str]], total: int) -> Iterator[_Sound]:
 
 
 def letters_of(phoneme: str) -> list[str]:
-    """List the sounds that piper will ask for where espeak-ng has this phoneme."""
+    """List the sounds that piper asks for in place of this phoneme of espeak-ng."""
     letters = unicodedata.normalize("NFD", phoneme.strip())
     return [c for c in letters if c.isalpha() and c not in MARKS and not unicodedata.combining(c)]
 

@@ -2,10 +2,10 @@
 
     python -m training.whisper.canned OUT [--shape tiny] [--text "..."] [--token-ms 250]
 
-Its layers are as many and as wide as those of the model whose shape it has, and calculate as they
-do, but nothing comes out of most of them. What it writes is its text, and how much of it depends on
-the audio: token n (from 0) where there is sound at n * `token_ms` or after. So the last word is
-missing where the last sound is, which is what a recogniser that reads too little gets wrong.
+It has as many layers as the model whose shape it takes, of the same width. They calculate as there,
+but most of them add nothing. It writes its text as far as the audio goes: token n (from 0) if there
+is sound at n * `token_ms` or later. So the last word is missing if the last sound is, which is the
+error of a recogniser that reads too little.
 
 How: encoder position t carries a sign for each token, + from that token's time on, and one channel
 whether there is sound. The first decoder layer's first head asks at the place of token n for a
@@ -91,10 +91,10 @@ def make_canned(
     Args:
         directory: see `training.whisper.files.save`.
         text: what it writes; lower case words of English are about a token each.
-        token_ms: so much audio a token; 0: all of the text wherever there is sound.
-        shape: of its layers.
+        token_ms: the audio per token; 0: the whole text wherever there is sound.
+        shape: the shape of its layers.
         room: see `make_tokenizer`.
-        quantization: of the weights.
+        quantization: the number format of the weights.
 
     Raises:
         ValueError: the text has more tokens than a head is wide.
@@ -115,7 +115,7 @@ def make_canned(
 
 
 def _codes(width: int) -> Array:
-    """Orthogonal rows of mean 0 and variance 1: layer normalisation leaves them as they are."""
+    """Make orthogonal rows of mean 0 and variance 1, which layer normalisation leaves as is."""
     random = np.random.default_rng(1).normal(size=(width, width))
     random[:, 0] = 1
     basis, _ = np.linalg.qr(random)
@@ -123,7 +123,7 @@ def _codes(width: int) -> Array:
 
 
 def _fill(spec: _Spec, shape: Shape, random: np.random.Generator) -> None:
-    """Layers that calculate and add nothing: what leaves each of them is multiplied by 0."""
+    """Make layers that calculate and add nothing: the output of each is multiplied by 0."""
     width = shape.width
 
     def norm(of: Any) -> None:

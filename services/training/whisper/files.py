@@ -29,8 +29,8 @@ def make_tokenizer(texts: Iterable[str], pieces: int, *, room: int = 0) -> Token
     """Train a byte-pair vocabulary like Whisper's, of an English-only model.
 
     Args:
-        texts: what it is to write in few pieces.
-        pieces: how many of these it has at most, the 256 bytes included.
+        texts: texts that it is to write in few pieces.
+        pieces: the most pieces, the 256 bytes included.
         room: pads the vocabulary with so many entries in all that are never used, timestamps and
             other marks not counted: a larger vocabulary costs more per token.
     """
@@ -76,14 +76,14 @@ def save(
     """Write the model; `directory` is made if it is not there.
 
     Args:
-        spec: with all its weights.
+        spec: the model with all its weights.
         tokenizer: from `make_tokenizer`.
         directory: gets `model.bin`, `config.json`, `vocabulary.json`, `tokenizer.json` and
             `preprocessor_config.json`.
         window_s: how much audio the encoder reads.
         hop: samples (16 kHz) from one frame to the next.
         mels: bands of a frame.
-        quantization: of the weights, in CTranslate2's words; None: as they are.
+        quantization: CTranslate2's name of the weights' number format; None keeps theirs.
     """
     directory.mkdir(parents=True, exist_ok=True)
     by_id = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])

@@ -1,4 +1,4 @@
-"""A small Whisper to be trained, and what becomes of it."""
+"""A small Whisper for training, and its export."""
 
 # torch and transformers are in the group `training`, not in what the checks run with.
 # pyright: reportMissingImports=false
@@ -57,7 +57,7 @@ class Net(nn.Module):
         self._recipe = recipe
 
     def optimisers(self) -> tuple[torch.optim.Optimizer, ...]:
-        """Muon for the matrices in its layers, AdamW for the rest, with each one's highest rate."""
+        """Make Muon for its layers' matrices and AdamW for the rest, each with its highest rate."""
         named = list(self.named_parameters())
         inside = [p for n, p in named if p.ndim == 2 and ".layers." in n]
         rest = [p for n, p in named if p.ndim != 2 or ".layers." not in n]

@@ -2,7 +2,7 @@
 
     python -m training.whisper.read DIRECTORY [--window fit]
 
-Through the backend `whisper`, as the agent reads. Needs no torch.
+It reads through the backend `whisper`, as the agent does. Needs no torch.
 """
 
 import argparse
@@ -46,7 +46,7 @@ class Count(TypedDict):
 
 
 def evaluate(directory: Path, window: Literal["full", "fit"] = "full") -> dict[str, Count]:
-    """Test the library's recordings, and its and unseen sentences in new takes and voices."""
+    """Test the library's recordings, then its sentences and unseen ones in new takes and voices."""
     reader = Reader(WhisperSettings(model=str(directory), window=window))
     voices = available(TRAINED)
     known = {take.text for take in planned(Recipe())}

@@ -11,24 +11,24 @@ class Recipe:
     Attributes:
         seed: decides the sentences, voices, noise, their order and the first weights.
         utterances: different recordings, each heard about `steps * batch / utterances` times.
-        width, heads: of all layers.
+        width, heads: the width and heads of every layer.
         encoder_layers, decoder_layers: how many.
-        window_s: what the encoder reads; the longest of the library and a pre-roll fit in nine
-            tenths of it.
+        window_s: the audio that the encoder reads; the library's longest utterance and a pre-roll
+            fit in nine tenths of it.
         hop: samples (16 kHz) from one frame to the next, twice Whisper's own.
-        pieces: of the vocabulary, the 256 bytes included.
-        position_scale: of the encoder's sinusoids. At their usual size they drown what is heard,
-            and a model this small then learns the sentences instead of the sounds.
-        ctc_share: of the loss, what comes from spelling what is heard letter by letter, straight
-            from the encoder. Without it the decoder's attention does not find the place in the
-            audio.
-        narrow_share: of the steps, those in which the encoder reads what there is and up to a
-            second more instead of its whole window, which takes less time.
+        pieces: the size of the vocabulary, the 256 bytes included.
+        position_scale: the scale of the encoder's sinusoids. At their usual size they drown the
+            audio, and a model this small then learns the sentences instead of the sounds.
+        ctc_share: the share of the loss that comes from spelling the audio letter by letter,
+            straight from the encoder. Without it the decoder's attention does not find the place in
+            the audio.
+        narrow_share: the share of steps in which the encoder reads the audio and up to a second
+            more instead of its whole window, which takes less time.
         steps: how many; the last `falling` of them with a rate that falls to zero.
-        gentle_steps: before so many, only the shorter half of the utterances is heard, voices are
-            as they are, and next to no noise is added.
+        gentle_steps: the number of first steps that take only the shorter half of the utterances,
+            leave voices as they are, and add almost no noise.
         matrix_rate: learning rate of the matrices inside the layers, by Muon.
-        rate: of all else, by AdamW.
+        rate: learning rate of all else, by AdamW.
     """
 
     seed: int = 11
@@ -52,11 +52,11 @@ class Recipe:
     gentle_steps: int = 600
 
     def as_json(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """Return everything as plain values."""
         return asdict(self)
 
     def height_at(self, step: int) -> float:
-        """Return the factor of a step's rates: up to 1, there for most, then down to 0."""
+        """Return the factor of a step's rates: it rises to 1, stays there, then falls to 0."""
         return min(1.0, (step + 1) / self.warmup, (self.steps - step) / self.falling)
 
     def continues(self, other: "Recipe", step: int) -> bool:

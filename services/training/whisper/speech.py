@@ -86,7 +86,7 @@ def sentences(count: int, seed: int) -> list[str]:
 
 
 def unseen_sentences(count: int, seed: int, known: Collection[str]) -> list[str]:
-    """Sentences that are not among `known`, from the grammar's held-out side."""
+    """Return sentences that are not among `known`, from the grammar's held-out side."""
     made: dict[str, None] = {}
     for dialogue in make_dialogues(seed, holding=True):
         texts = (" ".join(spoken_words(turn.user)) for turn in dialogue.turns)
@@ -105,7 +105,7 @@ def speak(voice: Voice, text: str, pace: float) -> Pcm:
         pace: 1 is the engine's own; more is faster.
 
     Raises:
-        ValueError: nothing audible came of it.
+        ValueError: the result is not audible.
     """
     samples, rate = (_espeak if voice.engine == "espeak-ng" else _flite)(voice, text, pace)
     sound = soxr.resample(samples, rate, RATE) if rate != RATE else samples
@@ -139,11 +139,11 @@ def _flite(voice: Voice, text: str, pace: float) -> tuple[np.ndarray, int]:
 
 
 def on_the_line(speech: Pcm, random_: np.random.Generator, *, gently: bool) -> Pcm:
-    """`speech` with silence around it and noise under it, louder or softer.
+    """Return `speech` louder or softer, with silence around it and noise under it.
 
     Args:
         speech: from `speak`.
-        random_: what is drawn from.
+        random_: the source of random choices.
         gently: the line's own noise floor only; else now and then a room's, and the voice of
             somebody smaller or larger.
     """
@@ -160,13 +160,13 @@ def on_the_line(speech: Pcm, random_: np.random.Generator, *, gently: bool) -> P
 
 
 def _of_another_size(speech: Pcm, larger: float) -> np.ndarray:
-    """Played slower or faster: pitch and formants move with the pace, as between people."""
+    """Play it slower or faster: pitch and formants move with the pace, as between people."""
     at = np.arange(0, len(speech) - 1, np.exp(-larger))
     return np.interp(at, np.arange(len(speech)), speech)
 
 
 def noise(samples: int, slope: float, random_: np.random.Generator) -> np.ndarray:
-    """Noise of RMS 1: white where `slope` is 0, pink, as streets and fans are, where it is 1."""
+    """Make noise of RMS 1: white if `slope` is 0, pink like streets and fans if it is 1."""
     white = random_.normal(size=samples)
     if not slope:
         return white

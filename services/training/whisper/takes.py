@@ -43,7 +43,7 @@ class Take:
 
     @property
     def text(self) -> str:
-        """All that is said."""
+        """Return all that is said."""
         return " ".join(self.parts)
 
     def recorded(self) -> Pcm:
@@ -80,14 +80,14 @@ def _take(text: str, draw: np.random.Generator) -> Take:
 
 
 def heard(recipe: Recipe, directory: Path) -> list[tuple[str, Pcm]]:
-    """Record the takes that fit into the window, with their words; takes minutes, then cached.
+    """Record the takes that fit into the window, with their words; this takes minutes.
 
     Args:
         recipe: decides what they are.
-        directory: where they are kept.
+        directory: where the takes are cached.
 
     Raises:
-        SystemExit: an engine is missing, without which other weights would come out.
+        SystemExit: an engine is missing, so that the weights would differ.
     """
     plan = planned(recipe)
     kept = directory / "takes.npz"

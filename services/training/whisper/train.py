@@ -1,12 +1,12 @@
-"""Train the Whisper that reads the scenario library, and tell how well it reads.
+"""Train the Whisper that reads the scenario library, and report how well it reads.
 
     python -m training.whisper.train OUT
 
 It is for turngap's own tests and benchmarks, not for people: it knows the library's kind of talk in
-synthetic voices. It goes on from its last checkpoint in OUT, and keeps there what was spoken. From
-the same takes, on the same machine with as many threads, the recipe as committed makes the same
-weights; takes that are spoken anew differ in the breath of two of espeak-ng's voices. Needs
-Debian's flite, as the library's recordings do.
+synthetic voices. It continues from its last checkpoint in OUT, where it also keeps the takes. From
+the same takes, on the same machine with as many threads, the committed recipe makes the same
+weights; new takes differ in the breath of two of espeak-ng's voices. Needs Debian's flite, as the
+library's recordings do.
 """
 
 # torch and transformers are in the group `training`, not in what the checks run with.
@@ -39,9 +39,9 @@ _MOST_MORE = 50  # frames beyond the longest sound, where the encoder reads no m
 
 
 def features(sounds: Iterable[Pcm], recipe: Recipe, more: int | None = None) -> torch.Tensor:
-    """(utterances, mels, frames), as faster-whisper hears them: what follows the sound is 0.
+    """Compute faster-whisper's features (utterances, mels, frames), 0 after the sound.
 
-    As many frames as the window has, or, where that is less, as the longest sound and `more`.
+    They have as many frames as the window, or as the longest sound and `more` if fewer.
     """
     extractor = FeatureExtractor(hop_length=recipe.hop, chunk_length=recipe.window_s)
     found = [extractor(pcm.astype(np.float32) / np.float32(FULL_SCALE)) for pcm in sounds]
@@ -74,7 +74,7 @@ class Run:
         self._next: list[list[int]] = []  # batches of takes, each of about equal length
 
     def take_step(self) -> tuple[float, float]:
-        """Learn from a batch; what its losses were (see `Net.losses`)."""
+        """Learn from a batch; return its losses (see `Net.losses`)."""
         recipe = self._recipe
         chosen = [self._takes[at] for at in self._batch()]
         narrow = self._draw.random() < recipe.narrow_share
@@ -110,7 +110,7 @@ class Run:
         export(self.net, self._tokenizer, self._recipe, directory)
 
     def keep(self, path: Path) -> None:
-        """Write all of it."""
+        """Write the whole state of the run."""
         state = {
             "recipe": self._recipe.as_json(),
             "step": self.step,
@@ -125,7 +125,7 @@ class Run:
         partial.replace(path)
 
     def go_on_from(self, path: Path) -> None:
-        """Take up what `keep` wrote.
+        """Continue from what `keep` wrote.
 
         Raises:
             SystemExit: it was made by another recipe.

@@ -1,8 +1,8 @@
 """Engines that can be swapped: how they are declared, found and chosen.
 
 An engine is a frozen `BackendSpec` whose `create` returns a stock pipecat service. Specs arrive
-through the entry-point group `turngap.backends`, each entry naming an iterable of them, so that
-any package plugs in as ours does.
+through the entry-point group `turngap.backends`, each entry naming an iterable of them, so that any
+package plugs in as turngap's own does.
 """
 
 import asyncio
@@ -43,8 +43,8 @@ class WeightFile:
 
     Attributes:
         path: its path in the repository, with `/`.
-        size: bytes; None where that is not known beforehand.
-        sha256: its pinned digest; None where none is known, so that the hub's own word is checked.
+        size: bytes; None if not known beforehand.
+        sha256: its pinned digest; None if not known, so that the hub's own digest is checked.
     """
 
     path: str
@@ -57,14 +57,14 @@ class Weights:
     """Published weights in a repository of a hub, as an engine with certain settings loads them.
 
     Attributes:
-        name: what people are shown, as `whisper base.en`.
+        name: the name for people, for example `whisper base.en`.
         repository: its id on the hub.
-        revision: a commit, or a branch where nothing is pinned.
+        revision: a commit, or a branch if nothing is pinned.
         files: the files to load; empty if only the hub knows them, which then lists them.
         licence: the licence of the weights; empty where it is not known.
-        patterns: shell patterns of the files wanted of the hub's list, where `files` is empty.
-        pins: the file that replaces the pins that turngap ships, where one does.
-        fetched_as: what `turngap fetch` takes for them, as `whisper,model=base.en`.
+        patterns: shell patterns that choose from the hub's list of files, if `files` is empty.
+        pins: the file that replaces turngap's shipped pins, if there is one.
+        fetched_as: their name for `turngap fetch`, for example `whisper,model=base.en`.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Weights:
 class Floor:
     """Permission for the agent to be heard: the output waits for it.
 
-    What is withheld is not lost: given back, the agent speaks on where it fell silent.
+    Withheld speech is not lost: given the floor again, the agent speaks on where it fell silent.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Decision:
     """The reason why a turn was considered over.
 
     Attributes:
-        at_ns: when that was decided, on the clock that the engine was created with.
+        at_ns: when the end was decided, on the clock that the engine was created with.
         hold_ms: how long the person had been silent, from the last audible sample.
         why: the reason for the hold, in the engine's words.
     """
@@ -125,7 +125,7 @@ class TurnTaking:
     """An engine of the kind `turn`: it says when the user is speaking, and when the turn is over.
 
     Attributes:
-        vad: pipecat's; None where `ears` replace it.
+        vad: pipecat's VAD; None if `ears` replace it.
         hold_ms: how long the turn's end is held after the VAD's stop before it is decided.
         ears: a processor that hears the caller in place of a VAD and pushes pipecat's VAD frames.
         speculates: whether the strategies ask for answers before the turn is over; the pipeline
@@ -195,31 +195,30 @@ class BackendSpec:
         create: `(settings, clock)` to a stock pipecat service (`TurnTaking` for kind `turn`);
             called once a session, so it is quick once `prepare` has run.
         prepare: loads shared models and voices when the agent starts.
-        by_default: its further requirements with its default settings, as the command
-            that starts its server. Other settings may do without, so it is shown and not required.
-        on_a_card: its further requirements if its setting `device` is `cuda`.
-        weights: what these settings would load from a hub; None for nothing, as where they name a
-            folder. `turngap.backends.weights` fetches it before `prepare` is called.
-        finds: returns in a line what these settings would use of what runs on this machine.
+        by_default: its further needs with default settings, such as the command that starts its
+            server. Other settings may not need it, so it is shown but not required.
+        on_a_card: its further needs if its setting `device` is `cuda`.
+        weights: the weights that these settings load from a hub; None for none, for example if they
+            name a folder. `turngap.backends.weights` fetches it before `prepare` is called.
+        finds: describes in a line what these settings would use of what runs on this machine.
         licence: SPDX id of the code that runs in the process; it matters if it is GPL.
-        speak: of a TTS: `(settings, text)` to all of its speech at once, mono samples and their
-            rate, where it can do without a conversation. Its weights are there; it may block.
-        speaks_with: its requirements for that, fewer than an agent's.
-        closed_domain: of an STT: whether it hears nothing but sentences that it was given, those of
-            the library of its settings. Its transcript of anything else is
-            `turngap.core.counts.OUT_OF_DOMAIN`, which the pipeline answers without the LLM.
+        speak: of a TTS that needs no conversation: turns `(settings, text)` into all of its speech,
+            mono samples and their rate. It may block, and its weights are already there.
+        speaks_with: the needs of `speak`, fewer than an agent's.
+        closed_domain: of an STT: whether it recognises only given sentences, those of the library
+            in its settings. Its transcript of anything else is `turngap.core.counts.OUT_OF_DOMAIN`,
+            which the pipeline answers without the LLM.
         simulated: of an LLM: whether no model answers, but a script.
-        held_out: of an LLM: how often the model of these settings was right on dialogues that were
-            held out when it was made; None where that is not known.
-        narrow: of an LLM: whether the model of these settings, once it is prepared, knows nothing
-            but the library's talk, so that any other text is answered without it.
+        held_out: of an LLM: how often the model of these settings was right on held-out dialogues;
+            None if not known.
+        narrow: of an LLM: whether the model of these settings, once prepared, knows only the
+            library's conversations, so that any other text is answered without it.
         tools: of an LLM: whether it calls the tools that a conversation offers it.
-        toolless: why it calls none where its settings keep it from doing so; gives None where they
-            do not.
+        toolless: returns why these settings keep it from calling tools; None if they do not.
         combines: of an LLM: whether it is made of others, and reports what each of them cost.
-        judges: of an LLM: whether it can give a verdict on an answer. One that knows nothing but
-            its own talk cannot, nor one without pipecat's `run_inference`; one that is made of
-            others would ask but one of them.
+        judges: of an LLM: whether it can give a verdict on an answer. Not if it knows only its own
+            conversations, lacks pipecat's `run_inference`, or is made of others, of which it would
+            ask only one.
     """
 
     name: str
@@ -247,7 +246,7 @@ class BackendSpec:
     judges: bool = True
 
     def missing(self, device: object = None) -> list[Need]:
-        """List the needs that are not met here, with that setting of `device`."""
+        """List the needs that this machine does not meet, with this setting of `device`."""
         needs = (AGENT, *self.requires, *(self.on_a_card if device == "cuda" else ()))
         return [need for need in needs if not need.met()]
 
@@ -287,7 +286,7 @@ class BackendSpec:
         return [own, *parts] if own else parts
 
     def held_out_shares(self, settings: BackendSettings) -> "list[HeldOutRecord]":
-        """List how often its model, and each of its parts', was right on held-out dialogues."""
+        """List how often its model and the models of its parts were right on held-out dialogues."""
         own = self.held_out(settings) if self.held_out else None
         parts = [each for part, of in settings.parts() for each in part.held_out_shares(of)]
         return parts if own is None else [own, *parts]
@@ -333,7 +332,7 @@ def find(kind: Kind, name: str) -> BackendSpec:
     """Find the backend of that kind and name.
 
     Raises:
-        InputError: there is none; the message names those there are.
+        InputError: there is none; the message lists the known ones.
     """
     for spec in specs():
         if spec.kind == kind and name == spec.name:
@@ -362,7 +361,7 @@ class BackendChoice:
     """A backend as a user names it, `[LABEL=]BACKEND[,KEY=VALUE…]`.
 
     Attributes:
-        name: what it is called here: its label, or else the whole text.
+        name: its label, or else the whole text.
         sets: `KEY=VALUE` each.
     """
 
@@ -400,7 +399,7 @@ class BackendChoice:
 
         Raises:
             InputError: an unknown backend or setting.
-            AgentError: it needs what this machine lacks.
+            AgentError: this machine lacks something that it needs.
         """
         spec = find(kind, self.backend)
         spec.require()
@@ -409,7 +408,7 @@ class BackendChoice:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredBackend:
-    """A backend with checked settings, under the name by which it is picked."""
+    """A backend with checked settings, and the name that picks it."""
 
     name: str
     spec: BackendSpec
@@ -421,7 +420,7 @@ class ConfiguredBackend:
         return self.spec.narrow is not None and self.spec.narrow(self.settings)
 
     def prepare(self) -> None:
-        """Load it, or check that its server answers. Slow.
+        """Load the backend, or check that its server answers. Slow.
 
         Raises:
             TurngapError: it cannot be used.
@@ -431,7 +430,7 @@ class ConfiguredBackend:
 
 
 def _pieces(text: str) -> list[str]:
-    """Split `text` at its commas, but for those within brackets or quotes."""
+    """Split `text` at its commas, except within brackets or quotes."""
     pieces, open_brackets = [""], 0
     for token in _TOKEN.findall(text):
         open_brackets = max(0, open_brackets + (token in "[{") - (token in "]}"))
@@ -456,7 +455,7 @@ def value_of(text: str) -> Any:
     """Parse a setting's value from the command line: TOML, or else a bare word.
 
     Raises:
-        InputError: it is longer than any setting is, or nested deeper, or not a finite number.
+        InputError: it is too long, nested too deeply, or not a finite number.
     """
     if len(text) > MAX_VALUE:
         raise InputError(

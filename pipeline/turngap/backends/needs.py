@@ -89,7 +89,7 @@ def _without_dependencies() -> bool:
 
 
 def install(extras: Iterable[str]) -> str:
-    """Return the one command that installs these extras; each with an engine brings the agent."""
+    """Return one command that installs these extras; every engine's extra includes the agent."""
     named = list(dict.fromkeys(extras))
     within = {AGENT.extra, *(_IN_EMBEDDED if "embedded" in named else ())}
     engines = [extra for extra in named if extra not in within]

@@ -1,7 +1,7 @@
 """Published weights in the cache of the hub's client: finding and downloading them.
 
-They lie in the client's cache (`HF_HUB_CACHE`), where other programs find them too. What is here
-is used without any connection: the client is not even imported.
+They are in the client's cache (`HF_HUB_CACHE`), where other programs find them too. Files that are
+there are used without a connection: the client is not even imported.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _NO_HOME = Path("/nonexistent")
 
 
 def at_home(path: Path | str) -> Path:
-    """Return a path with its `~` replaced, and never one with a folder that is called `~`."""
+    """Return a path with its `~` replaced, and never one with a folder named `~`."""
     try:
         return Path(path).expanduser()
     except RuntimeError:  # there is no HOME, and no such user
@@ -36,7 +36,7 @@ def at_home(path: Path | str) -> Path:
 
 
 def user_cache() -> Path:
-    """Return the folder in which the user's programs keep files that they can make again."""
+    """Return the user's cache folder, for files that programs can make again."""
     return at_home(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
 
 
@@ -49,16 +49,16 @@ def hub_cache() -> Path:
 
 
 def is_commit(revision: str) -> bool:
-    """Return whether it names a commit, and not a branch."""
+    """Return whether the revision is a commit, not a branch."""
     return _COMMIT.fullmatch(revision) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The amount that is there of some weights.
+    """The files of some weights that are there, missing or damaged.
 
     Attributes:
-        folder: where the files lie or will lie; None while the commit is not known.
+        folder: where the files are or will be; None while the commit is not known.
         files: all files that are known.
         missing: files that are not there.
         damaged: files that exist but have the wrong content.
@@ -76,7 +76,7 @@ class State:
 
 
 def state_of(weights: Weights) -> State:
-    """Look at the disk. A file's digest is calculated once, and remembered with its size and time.
+    """Check the disk. A file's digest is calculated once, and stored with its size and time.
 
     So a file that was copied here without its time is read once more.
     """
@@ -93,15 +93,15 @@ def state_of(weights: Weights) -> State:
 
 
 def folder_of(weights: Weights) -> Path:
-    """Return the folder that holds the weights' files, fetched if necessary; as `bring`."""
+    """Return the folder of the weights' files, fetched if necessary, as by `bring`."""
     return bring([weights])[0]
 
 
 def bring(wanted: Iterable[Weights]) -> list[Path]:
-    """Return the folder of each, after fetching what is missing.
+    """Fetch missing files, and return the folder of each of the weights.
 
     Raises:
-        AgentError: they cannot be had; the hint says what to do.
+        AgentError: they cannot be fetched; the hint says what to do.
     """
     wanted = list(wanted)
     if lacking := [s for s in map(state_of, dict.fromkeys(wanted)) if not s.complete]:
@@ -135,7 +135,7 @@ class _Record:
             self.commit, self.files = values["commit"], files
 
     def vouches_for(self, file: WeightFile, at: Path) -> bool:
-        """Return whether the file is intact; reads it where that is not remembered."""
+        """Return whether the file is intact; read it unless the result is on record."""
         status = at.stat()
         known = self.files.get(file.path, {})
         # Of a file that no one pinned, the digest that was first found here is the right one.
@@ -154,7 +154,7 @@ class _Record:
         return wanted in (None, digest)
 
     def write(self) -> None:
-        """Store it. A cache that cannot be written to is checked at every start."""
+        """Store the record. Without write access, the cache is checked at every start."""
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             new = self._path.with_name(f"{self._path.name}.{os.getpid()}")
@@ -209,7 +209,7 @@ def _fetch_one(state: State) -> None:
     """Fetch one repository's files, and check them.
 
     Raises:
-        AgentError: they cannot be had, or are others than are pinned.
+        AgentError: they cannot be fetched, or differ from the pinned ones.
         OSError: the disk is full or cannot be written to.
     """
     weights = state.weights

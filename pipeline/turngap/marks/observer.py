@@ -105,7 +105,7 @@ class FirstPushes:
 
 
 def is_guess(frame: LLMContextFrame) -> bool:
-    """Return whether it asks for an answer before the turn is over; none did before 1.9."""
+    """Return whether the frame asks for an answer before the turn is over; none did before 1.9."""
     return bool(getattr(frame, "speculation", False))
 
 
@@ -115,7 +115,7 @@ def tool_error(frame: FunctionCallResultFrame) -> str | None:
 
 
 def on_user_bot_latency(worker: Any, on_latency: Callable[[float], None]) -> None:
-    """Report pipecat's own measurement of each reply, in ms, where the bot is traced.
+    """Report pipecat's own measurement of each reply, in ms, if the bot is traced.
 
     It is the figure that its traces hold as `turn.user_bot_latency_seconds`. Nothing is measured
     for it: without `enable_tracing`, or in a version that keeps it elsewhere, nothing is called.
@@ -260,7 +260,7 @@ class MarksObserver(BaseObserver):
         self._recorder.count(name, n)
 
     def late(self, kind: Kind, why: str) -> None:
-        """Note that an engine is late with the answer, and why; empty: it continues."""
+        """Note that an engine is late with the answer, and why; an empty `why`: it continues."""
         self._recorder.late(kind, why)
 
     def silent(self, kind: Kind, why: str) -> None:
@@ -366,7 +366,7 @@ class MarksObserver(BaseObserver):
                 self._on_tool(frame, at_ns)
 
     def _on_tool(self, frame: Frame, at_ns: int) -> None:
-        """Note tools, which run in the LLM service and are announced by its frames."""
+        """Note tool calls, which run in the LLM service and are announced by its frames."""
         match frame:
             case FunctionCallInProgressFrame(tool_call_id=call_id):
                 arguments = frame.arguments if isinstance(frame.arguments, dict) else {}
@@ -439,7 +439,7 @@ class MarksObserver(BaseObserver):
 
 
 def prompt_of(usage: LLMTokenUsage, source: object) -> tuple[int, dict[str, float]]:
-    """Return the tokens of the whole prompt, and counts of those read from and written to a cache.
+    """Return the tokens of the whole prompt, and how many were read from or written to a cache.
 
     Anthropic's and Bedrock's services report the prompt without these, all others with them.
     """

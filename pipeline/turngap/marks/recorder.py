@@ -1,4 +1,4 @@
-"""The agent's marks of its turns, gathered from instants. No I/O and no pipecat."""
+"""The marks of the agent's turns, gathered from instants. No I/O and no pipecat."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -80,14 +80,14 @@ class MarksRecorder:
         self._partial = True
 
     def user_started(self, at_ns: int) -> None:
-        """Note that the user speaks (on), so that the turn was not over yet."""
+        """Note that the user speaks or speaks on: the turn was not over yet."""
         self._forget_end()
         self._speech_since_ns = at_ns
         recent_ns = at_ns - ms_to_ns(STALE_ERROR_MS)
         self._unheard = {e: ns for e, ns in self._unheard.items() if ns >= recent_ns}
 
     def typed(self) -> None:
-        """Note that the person types: no sound before it is of the turn that answers this."""
+        """Note that the person types: no earlier sound belongs to the turn that answers it."""
         self._forget_end()
 
     def _forget_end(self) -> None:
@@ -125,7 +125,7 @@ class MarksRecorder:
         return None if self._vad_stop_ns is None else self._vad_stop_ns - self._silence_ns
 
     def _miss_words(self) -> None:
-        """Note that a recogniser has given no final transcript of certain speech."""
+        """Note that a recogniser has given no final transcript of speech that was certain."""
         speech_ms, self._speech_ns = ns_to_ms(self._speech_ns), 0
         partial, self._partial = self._partial, False
         if "transcript" in self._next.marks or self._making is not None:
@@ -184,8 +184,8 @@ class MarksRecorder:
     def late(self, kind: Kind, why: str) -> None:
         """Note that an engine is late with the answer; with an empty `why`, that it continues.
 
-        A recogniser's lateness is reported at once, as there is no request yet, and not taken back:
-        if there is a reply after it, its turn says that it was made.
+        A recogniser's lateness is reported at once, as there is no request yet, and never taken
+        back: a later reply shows in its turn that it came.
         """
         if kind == "stt":
             if why:
@@ -229,7 +229,7 @@ class MarksRecorder:
     def used(
         self, prompt_tokens: int, completion_tokens: int, cached: Mapping[str, float] | None = None
     ) -> None:
-        """Count the tokens of a request, whatever became of it.
+        """Count the tokens of a request, whatever its outcome.
 
         `cached` are those of the prompt that were read from a cache or written to one, by count.
         """
@@ -243,7 +243,7 @@ class MarksRecorder:
     def tool_called(
         self, call_id: str, name: str, arguments: Mapping[str, Any], at_ns: int
     ) -> None:
-        """Note that a tool begins to run. Guesses call none, so it is the latest turn's.
+        """Note that a tool begins to run. Guesses call none, so it belongs to the latest turn.
 
         It is a mark only if the agent's first word waits for it.
         """
@@ -309,7 +309,7 @@ class MarksRecorder:
         turn.marks.setdefault(name, at_ns)
 
     def _is_of_another(self, turn: AgentTurn) -> bool:
-        """Return whether the TTS is still at an earlier guess: this one has no words yet."""
+        """Return whether the TTS still speaks an earlier guess: this one has no words yet."""
         return turn is self._guess and "llm_first_token" not in turn.marks
 
     def tts_audio(self, at_ns: int, pcm: Pcm, rate: int) -> None:
@@ -334,7 +334,7 @@ class MarksRecorder:
                 self._report(self._turn)
 
     def finish(self, *, interrupted: bool = False) -> None:
-        """Note that nothing more of the running turn, if there is one, will be heard."""
+        """Note that the running turn, if there is one, will not be heard further."""
         turn, self._turn = self._turn, None
         if turn is not None:
             turn.interrupted = interrupted and "sent" in turn.marks

@@ -30,7 +30,7 @@ COST_PREFIX = "combined_"
 
 
 def costs(counts: Mapping[str, float]) -> dict[str, float]:
-    """Return the counts that are paid for whatever becomes of the answer."""
+    """Return the counts that cost money whatever becomes of the answer."""
     return {name: n for name, n in counts.items() if name in COSTS or name.startswith(COST_PREFIX)}
 
 
@@ -48,7 +48,7 @@ class _Guess:
 
 
 class Waste:
-    """The speculative requests of a conversation, and the cost of those that were in vain."""
+    """The speculative requests of a conversation, and the cost of the unused ones."""
 
     def __init__(self) -> None:
         self._guess: _Guess | None = None
@@ -82,7 +82,7 @@ class Waste:
         self._guess = None
 
     def answered(self) -> None:
-        """Note that the LLM begins an answer: no service reports on the one before any more."""
+        """Note that the LLM begins an answer: no service reports on the earlier one any more."""
         if self._guess is None and self._dying is not None and not self._dying.sent:
             self._dying.sent = True
             return
@@ -130,7 +130,7 @@ class Track:
     done: bool = False
 
     def feed(self, at_ns: int, pcm: Pcm, rate: int) -> tuple[int, int] | None:
-        """Return the audible sample's index and its chunk's instant, once it is known."""
+        """Return the first audible sample's index and its chunk's instant, once known."""
         if self.done:
             return None
         if self.detector is None:
@@ -152,9 +152,9 @@ class AgentTurn:
         number: counts from 1; 0 while the answer is a guess.
         marks: instants, ns of the clock that stamped them.
         counts: other figures of the turn, by name.
-        why: why turn-taking held for as long as it did, if it says.
+        why: why turn-taking held for as long as it did, if it gives a reason.
         error: why the reply failed, or stopped in the middle.
-        late: why it is late as long as an engine is silent, by the engine's kind; empty where it
+        late: why it is late while an engine is silent, by the engine's kind; empty for one that
             continued after all.
         no_reply: why there is nothing to hear, though no engine has failed.
         calls: the turn's tool calls, by call id, in order.
@@ -221,7 +221,7 @@ class AgentTurn:
     def thought(self, at_ns: int) -> None:
         """Note a piece of what the LLM thinks.
 
-        What it took is the time since the piece before, of the first one none.
+        It took the time since the piece before; the first one took none.
         """
         self.count(THOUGHT, 1)
         self.count(THOUGHT_MS, ns_to_ms(at_ns - (self.piece_ns or at_ns)))

@@ -45,7 +45,7 @@ class Destination:
 
     Attributes:
         shown: its URL as messages name it.
-        signals: which of `traces` and `metrics` are sent.
+        signals: those of `traces` and `metrics` that are sent.
         url: the flag's value; None if the SDK reads the environment.
     """
 
@@ -54,7 +54,7 @@ class Destination:
     url: str | None = None
 
     def of(self, signal: str) -> str | None:
-        """Return the URL of a signal; None where the environment has it."""
+        """Return the URL of a signal; None if the environment has it."""
         if self.url is None:
             return None
         parts = urlsplit(self.url)
@@ -107,7 +107,7 @@ def require_http(url: str) -> None:
     """Check the URL of a collector.
 
     Raises:
-        InputError: it is not one of HTTP.
+        InputError: it is not an HTTP URL.
     """
     try:
         parts = urlsplit(url)
@@ -131,13 +131,13 @@ def _env(name: str) -> str:
 
 
 class Telemetry:
-    """The destination of traces; without a destination nothing is sent, and nothing costs.
+    """The sender of traces; without a destination it sends nothing and costs nothing.
 
     Make it with `telemetry_to`. It is used by one thread.
 
     Attributes:
         conversations: how many have a trace.
-        lost: whether something could not be sent; known when it is closed.
+        lost: whether anything could not be sent; known once it is closed.
     """
 
     def __init__(self, where: Destination | None = None, why_not: str = "") -> None:
@@ -168,7 +168,7 @@ class Telemetry:
         begins_s: float = 0.0,
         **about: Any,
     ) -> "Recorder":
-        """Begin the trace of a conversation, now or that much later.
+        """Begin the trace of a conversation, now or after a delay.
 
         `about` are attributes of turngap's, by their names without `turngap.`.
         """
@@ -184,9 +184,9 @@ class Telemetry:
     def count(
         self, agent: str, turn: Turn, span: "Span | None" = None, waited_ms: float = 0.0
     ) -> None:
-        """Add a turn to the figures, unless no figure of a run counts it.
+        """Add a turn to the figures, if any figure of a run counts it.
 
-        What was waited before the person could begin is part of the gap.
+        The wait before the person could begin is part of the gap.
         """
         if (exporter := self._exporter) is None or turn.left_out is not None:
             return
@@ -212,7 +212,7 @@ class Telemetry:
             self._exporter.count("turngap.turn.outcomes", 1, of)
 
     async def between(self) -> None:
-        """Send everything waiting between two conversations; on return nothing is being sent."""
+        """Send all that waits, between two conversations; on return nothing is being sent."""
         if self._exporter is not None:
             await asyncio.to_thread(self._exporter.flush)
 
@@ -236,8 +236,8 @@ class Recorder:
     The spans of its turns are made when it is over.
 
     Attributes:
-        headers: those that its WebSocket is opened with, so that the agent's own spans hang under
-            it: each `Name: value`.
+        headers: the headers of its WebSocket, each `Name: value`, by which the agent's own spans
+            become its children.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ class Recorder:
         waited_ms: float = 0.0,
         counts: bool = True,
     ) -> None:
-        """Keep a turn that is over, and when it was; nothing is computed before all are.
+        """Keep a finished turn with its time; nothing is computed before all turns are over.
 
         `waited_ms` is how much later than intended the person began. If the turn does not count,
         it is in the trace alone.
@@ -293,7 +293,7 @@ class Recorder:
         self.failed(f"{error}" or type(error).__name__, kind)
 
     def end(self, ended_ns: int | None = None) -> None:
-        """Make the spans of the turns, and end the trace: then on the caller's clock, or now."""
+        """Make the turns' spans and end the trace at `ended_ns` on the caller's clock, or now."""
         exporter, self._exporter = self._exporter, None
         if exporter is None:
             return
@@ -416,7 +416,7 @@ OFF = Telemetry()
 
 
 def telemetry_to(url: str | None) -> Telemetry:
-    """Return telemetry to `--otlp URL`, or else to where the environment's variables say; or none.
+    """Return telemetry to `--otlp URL`, else to the collector of the environment, else to none.
 
     Raises:
         InputError: the URL is not one of a collector, or the flag is given and the exporter is not

@@ -1,6 +1,6 @@
 """OpenTelemetry's SDK, used so that nothing of it runs during a turn.
 
-It is flushed before the next conversation begins: its own threads find nothing to do.
+It is flushed before the next conversation begins, so its own threads have nothing to do.
 """
 
 import logging
@@ -53,7 +53,7 @@ class Exporter:
     """Spans and figures of the measurement, sent when it is flushed.
 
     Args:
-        urls: of `traces` and of `metrics`, those that are sent; None: the environment has it.
+        urls: the URLs of the signals to send, `traces` and `metrics`; None: the environment has it.
 
     Attributes:
         why: the SDK's log of the first failure; after it, nothing more of its kind is sent.
@@ -107,7 +107,7 @@ class Exporter:
 
     @staticmethod
     def header_of(span: Span) -> str:
-        """Return the header that hangs what an agent traces under a span (W3C)."""
+        """Return the header that makes an agent's spans children of a span (W3C)."""
         of = span.get_span_context()
         sampled = int(of.trace_flags.sampled)
         return f"traceparent: 00-{of.trace_id:032x}-{of.span_id:016x}-{sampled:02x}"
@@ -128,7 +128,7 @@ class Exporter:
             self._histograms[name].record(max(value, 0.0), attributes, context)
 
     def flush(self) -> None:
-        """Send what there is, unless the collector has failed to take such before."""
+        """Send all that waits, except for a kind that the collector has failed to take before."""
         with _complaints() as complaints:
             self._provider.force_flush()
             self._meters.force_flush()
@@ -144,7 +144,7 @@ class Exporter:
 
 
 class _Spans(OTLPSpanExporter):
-    """The SDK's exporter; it notes the accepted items, which the batch processor hides."""
+    """The SDK's exporter, which also notes the accepted spans; the batch processor hides them."""
 
     sent, failed = 0, False
 
@@ -159,7 +159,7 @@ class _Spans(OTLPSpanExporter):
 
 
 class _Figures(OTLPMetricExporter):
-    """The SDK's exporter of figures; it notes a failure, which the reader keeps to itself."""
+    """The SDK's exporter of figures, which also notes a failure; the reader hides it."""
 
     failed = False
 
@@ -172,12 +172,12 @@ class _Figures(OTLPMetricExporter):
 
 
 def processor_of(exporter: SpanExporter) -> BatchSpanProcessor:
-    """Return the SDK's processor, which sends spans when it is flushed and not by itself."""
+    """Return the SDK's processor, which sends spans only when it is flushed."""
     return BatchSpanProcessor(exporter, MOST_WAITING, _HOUR_MS, MOST_WAITING)
 
 
 def resource_of(name: str) -> Resource:
-    """Return the sender: as the environment describes it, or else with this name."""
+    """Return the sender as the environment describes it, or else with this name."""
     ours = {"service.version": __version__, "service.instance.id": str(uuid.uuid4())}
     return Resource.create({"service.name": name} | ours).merge(OTELResourceDetector().detect())
 
@@ -190,7 +190,7 @@ def _timeout_s() -> float | None:
 
 @contextmanager
 def _complaints() -> Iterator[Sequence[str]]:
-    """Take the SDK's messages out of the log, which would repeat them at each attempt."""
+    """Keep the SDK's messages out of the log, as each attempt would repeat them."""
     logger, complaints = logging.getLogger("opentelemetry"), list[str]()
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: complaints.append(record.getMessage())

@@ -55,11 +55,11 @@ class Truth:
 class Account:
     """An account of the agent's actions, and of the caller's words.
 
-    With a `file`, each truth is also a JSON line of it. A reply's truth is written once the whole
-    reply has been sent, and before the agent says that it is done: no gap is being measured then.
+    If a `file` is given, each truth is also one JSON line in it. A reply's truth is written after
+    the whole reply has been sent and before the agent reports its end, when no gap is measured.
 
     Attributes:
-        truths: one for each reply that was given to its end.
+        truths: one for each completed reply.
         events: the caller's messages other than audio, with their instants of arrival.
     """
 
@@ -99,9 +99,9 @@ class Reply:
         pad_ms: inaudible audio before the speech; digital silence, or noise at `pad_dbfs`.
         chunk_ms: how much audio a message holds.
         paced: send in real time, one chunk ahead (as pipecat does), or all at once.
-        action: what else may happen: no answer; the agent falls silent in the middle of its answer
-            and reports nothing; the process dies instead of answering, or in the middle of it; or
-            something unintelligible is sent.
+        action: a failure instead: no answer; the agent falls silent in the middle of its answer and
+            reports nothing; its process dies before or during the answer; or it sends something
+            unintelligible.
     """
 
     delay_ms: float = 300.0
@@ -116,18 +116,18 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The whole of a scripted agent. Replies are used in order and over again.
+    """All settings of a scripted agent. It gives its replies in order, over and over.
 
     Attributes:
         hold_ms: silence after which the user's speech counts as ended.
-        yield_ms: how long after the user's first audible sample a reply, begun or about to, is
-            flushed; None: it is not, and the next one follows on it. Less than a packet and a
-            window of detection (30 ms) cannot be kept.
-        dialect: the name of the one that it speaks.
+        yield_ms: how long after the user's first audible sample a reply, begun or about to begin,
+            is flushed; None: it is not flushed, and the next reply follows it. Less than a packet
+            and a window of detection (30 ms) cannot be kept.
+        dialect: the name of its dialect.
         rate: of the audio sent, Hz; None: the dialect's own. `pipecat` alone leaves the choice.
         marks: report the marks that a scripted agent has: endpoint, tts_first_audio, sent.
         clock_shift_ms: added to every instant that the agent reports, to test clock comparison.
-        greets: say that it is ready, once the caller has opened the conversation.
+        greets: report that it is ready, once the caller has opened the conversation.
         welcome_ms: how long it speaks, unasked, `welcome_after_ms` after it is ready.
         idle_dbfs: level of the noise that it sends while it says nothing, as agents on telephone
             lines do; None: it sends nothing then.
@@ -224,15 +224,15 @@ async def converse(
     account: Account | None = None,
     half: AgentHalf | None = None,
 ) -> None:
-    """Be the agent of `script` for one connection, until it is closed or this is cancelled.
+    """Act as the agent of `script` on one connection until it is closed or this is cancelled.
 
-    `half` takes the place of the half of the script's dialect, as to break its rules.
+    `half` replaces the half of the script's dialect, for example to break its rules.
     """
     await _Session(script, peer, clock, account or Account(), half or script.half()).run()
 
 
 class Socket(PromptSends, ServerConnection):
-    """A socket that knows when bytes last arrived: no truth may hold this loop's delays."""
+    """A socket that knows when bytes last arrived, so that no truth includes this loop's delays."""
 
     clock = MonotonicClock(precise=True)
     arrived_ns = 0
@@ -364,7 +364,7 @@ class _Session:
         answer.task = self._spawn(course)
 
     async def _yield(self, answers: Sequence[_Answer], at_ns: int) -> None:
-        """Drop what is being said. What there is to report of it follows, as from a real agent."""
+        """Drop the reply that is being spoken; its report follows, as from a real agent."""
         await self._clock.sleep_until_ns(at_ns)
         dropped = [a for a in answers if a.running]
         for answer in dropped:

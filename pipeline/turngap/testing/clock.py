@@ -14,7 +14,7 @@ class ManualClock:
     """A `turngap.core.clock.Clock` for tests: time passes only in `advance` and `advance_to`.
 
     Sleepers wake one after another in the order of their deadlines, those of one instant in the
-    order in which they fell asleep. Each finds `now_ns()` at its own deadline, and runs until it
+    order in which they fell asleep. Each sees its own deadline in `now_ns()`, and runs until it
     waits again before time moves on, so that a test has one possible course.
 
         clock = ManualClock()
@@ -28,7 +28,7 @@ class ManualClock:
         assert task.result() == 20_000_000
         assert clock.now_ns() == 1_000_000_000
 
-    It does not wait for sockets or threads: what they will bring is not there yet when time moves.
+    It does not wait for sockets or threads: their data arrives only after time has moved.
 
     Args:
         start_ns: the instant it shows at first.

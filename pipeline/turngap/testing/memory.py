@@ -1,4 +1,4 @@
-"""A line to an agent in memory: what is sent has arrived. For virtual time."""
+"""A line to an agent in memory, for virtual time: messages arrive as they are sent."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, MutableMapping
@@ -81,8 +81,8 @@ async def line_to(
 ) -> AsyncIterator[Line]:
     """Open a line to an agent that follows `script`, its handshake done, without a socket.
 
-    A scripted agent speaks the dialect of `session`, or its own without one; `account` records
-    what it does.
+    The agent speaks the dialect of `session`, or its own without one; `account` records its
+    actions.
 
     Raises:
         AgentError: as `turngap.caller.line.open_line` does.
@@ -107,7 +107,7 @@ async def accepted(end: End) -> WebSocket:
 
 
 def offered(end: End, headers: Mapping[str, str]) -> WebSocket:
-    """Return the agent's end of a line as the WebSocket that a server is yet to accept."""
+    """Return the agent's end of a line as a WebSocket that a server has not accepted yet."""
 
     async def receive() -> MutableMapping[str, Any]:
         try:

@@ -1,4 +1,4 @@
-"""Virtual time for asyncio: whatever sleeps wakes at once, in order, each at its own instant."""
+"""Virtual time for asyncio: all sleepers wake without delay, in order, each at its own instant."""
 
 import asyncio
 import selectors
@@ -16,14 +16,13 @@ T = TypeVar("T")
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop whose time passes only when nothing is left to do, and then at once.
 
-    `asyncio.sleep`, `asyncio.timeout` and `call_later` go by it. What would run in a thread runs in
-    the loop, at its own instant, so that everything happens in the same order each time. Sockets
-    and other processes are not waited for: what they will bring is not there yet when time moves,
-    so join what talks in memory.
+    `asyncio.sleep`, `asyncio.timeout` and `call_later` follow it. Functions for threads run in the
+    loop, at their own instants, so that everything happens in the same order each time. The loop
+    does not wait for sockets or other processes, so connect the two sides in memory.
 
     Args:
-        thread_ms: how long a function that is handed to a thread takes, which is no time by default
-            however long it computes. Everybody else continues meanwhile, as with a thread.
+        thread_ms: how long a function that is handed to a thread takes, however long it computes;
+            by default no time. All other tasks continue meanwhile, as with a thread.
     """
 
     def __init__(self, thread_ms: Callable[[Callable[..., Any]], float] = lambda _: 0.0) -> None:
@@ -38,7 +37,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now_ns
 
     def hold_up(self, ms: float) -> None:
-        """Let time pass for everybody who waits, as a call does that does not return."""
+        """Let time pass for all who wait, as a blocking call does."""
         self._now_ns += ms_to_ns(ms)
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
@@ -59,7 +58,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             say()
 
     def move_on(self, timeout_s: float | None) -> None:
-        """Move the clock by `timeout_s`, because nothing is ready before."""
+        """Move the clock by `timeout_s`, because nothing is ready earlier."""
         if timeout_s is None:
             raise RuntimeError("everybody waits and nothing is due: this would wait forever")
         # At least a nanosecond: seconds as floats may fall short of the instant that is due.
@@ -159,7 +158,7 @@ def in_virtual_time(
     `thread_ms` is the `VirtualLoop`'s.
 
     Raises:
-        RuntimeError: everybody waits and nothing is due.
+        RuntimeError: all tasks wait and none is due.
     """
     with asyncio.Runner(loop_factory=partial(VirtualLoop, thread_ms)) as runner:
         return runner.run(main)

@@ -1,4 +1,4 @@
-"""The zoo: agents as they are in production, each with what is right to say of it.
+"""The zoo: agents like those in production, each with the truth about it.
 
 An agent is data (`zoo.yaml`): what it does in a turn, as sounds and words of its protocol on a
 timeline that begins at the person's end, and the truth. Its voice is real speech, the shipped
@@ -55,7 +55,7 @@ MM_HM_MS = 260.0
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """A sound, made at the rate of a line. `says`: it is the agent's speech, and not a bed's.
+    """A sound, made at the rate of a line. `says`: it is the agent's speech, not a bed.
 
     `at_once`: it is sent as fast as the line takes it, and not in real time.
     """
@@ -68,8 +68,8 @@ class Sound:
 def sound(name: str, **how: Any) -> Sound:
     """Make a sound of `VOICES`, of `WAVES`, a `constant` or a WAV file's `header`.
 
-    A voice takes `db`, by which it is louder than it was recorded, and `from` and `to`, ms of the
-    recording; a wave its length in `ms` and its level in `dbfs`; a constant `ms` and its `sample`.
+    A voice takes `db`, its gain over the recording, and `from` and `to` in ms of the recording; a
+    wave its length in `ms` and its level in `dbfs`; a constant `ms` and its `sample`.
     """
 
     def make(rate: int) -> Pcm:
@@ -103,7 +103,7 @@ def _pcm(samples: Floats) -> Pcm:
 
 
 def _header(rate: int) -> Pcm:
-    """Play the header of a WAV file as if it were samples, as TTS services have been known to."""
+    """Play the header of a WAV file as if it were samples, as some TTS services do."""
     riff = b"RIFF\xff\xff\xff\x7fWAVEfmt " + struct.pack(
         "<IHHIIHH", 16, 1, 1, rate, 2 * rate, 2, 16
     )
@@ -129,7 +129,7 @@ def hum(t: Floats, _: int) -> Floats:
 
 
 def office(t: Floats, rate: int) -> Floats:
-    """Make a room with its ventilation and no one in it: noise that swells, and a hum."""
+    """Make the sound of an empty room with ventilation: noise that swells, and a hum."""
     return pink(t, rate) * (1 + 0.3 * np.sin(2 * np.pi * 0.4 * t)) + hum(t, rate) / 10
 
 
@@ -203,10 +203,10 @@ class Agent:
     Attributes:
         does: a description of its behaviour, for people.
         says: its actions in a turn.
-        opens: its actions on an open line, by the number of the call.
-        right: the truth of each turn, over all calls; the last one holds for those that follow.
-        bed: sounds from the opening to the end, over and over.
-        barge_ms: the second turn begins so long after the onset of the first reply.
+        opens: its actions when a line opens, by the number of the call.
+        right: the truth of each turn, over all calls; the last one also holds for later turns.
+        bed: sounds that repeat from the opening to the end.
+        barge_ms: the time from the onset of the first reply to the second turn.
         calls: how often it is called.
     """
 
@@ -244,7 +244,7 @@ def _agent(name: str, about: Mapping[str, Any]) -> Agent:
 
 
 def _of(acts: Any, *keys: Any) -> list[Any]:
-    """Return what is done in a turn or a call, by the first of its keys."""
+    """Return the actions in a turn or a call, by the first of its keys."""
     if isinstance(acts, list):
         return acts
     named = {str(key): each for key, each in acts.items()}
@@ -314,7 +314,7 @@ async def converse(
     call: int,
     lengths_ms: Sequence[float],
 ) -> None:
-    """Be an agent for one call of a person whose turns last `lengths_ms`, until it is closed.
+    """Act as an agent in one call of a person whose turns last `lengths_ms`, until it is closed.
 
     It hears the onset of each turn and knows when it will end, so it can also be early.
     """
@@ -417,7 +417,7 @@ class _Call:
             await self._tell(word)
 
     async def _speak(self, at_ns: int, length_ns: int) -> None:
-        """Report that it begins to speak, and that it has stopped, as a pipecat bot does."""
+        """Report the start and the end of its speech, as a pipecat bot does."""
         await self._clock.sleep_until_ns(at_ns)
         if not self._speaking:
             await self._tell("bot-started-speaking")
@@ -443,7 +443,7 @@ class _Call:
             await self._send(self._half.audio(pcm[begin : begin + step].tobytes()))
 
     async def _sound_from(self, at_ns: int) -> None:
-        """Send what sounds from an instant on in packets, in real time, while anything does."""
+        """Send the sounds from an instant on, in packets and in real time, until they end."""
         await self._clock.sleep_until_ns(at_ns)
         if self._sending:
             return

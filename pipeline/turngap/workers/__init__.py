@@ -14,7 +14,7 @@ EXECUTORS: tuple[On, ...] = get_args(On)
 
 
 def require_executor(on: str, ray_address: str | None = None) -> On:
-    """Return the name of an executor that there is, and that an address, if there is one, fits.
+    """Return the name of a known executor; check that it goes with the address, if any.
 
     Raises:
         InputError: there is no such executor, or it has no address.

@@ -1,7 +1,7 @@
 """Workers that are processes of this machine: `python -m turngap.workers.local FD`.
 
-A message is its length in 8 bytes, then as many of pickle. What breaks off in the middle of one is
-therefore never taken for a message.
+A message is its length in 8 bytes, then that many bytes of pickle. So a message that breaks off is
+never taken for a whole one.
 """
 
 import asyncio
@@ -52,10 +52,10 @@ def why(error: BaseException) -> str:
 
 
 class Mouth:
-    """Sends messages without waiting for the one who reads them.
+    """A sender of messages that does not wait for their reader.
 
-    What the socket does not take at once is sent by a thread, which otherwise sleeps. Only where
-    more than `MOST_HELD_BYTES` are held does `send` wait.
+    A thread, which otherwise sleeps, sends what the socket does not take at once. `send` waits only
+    while more than `MOST_HELD_BYTES` are held.
     """
 
     def __init__(self, line: socket.socket) -> None:
@@ -115,7 +115,7 @@ class Mouth:
 
 
 def do(piece: int, task: bytes, mouth: Mouth) -> None:
-    """Do a pickled pair of a work and its input; report how it ended."""
+    """Unpickle a work and its input and run it; report how it ended."""
     try:
         work, given = pickle.loads(task)
         on_result: OnResult = lambda value: mouth.send(Result(piece, value))  # noqa: E731
@@ -144,7 +144,7 @@ def _message(line: socket.socket) -> Any:
 
 
 def main(descriptor: int) -> None:
-    """Work for the process at the other end of this socket until it closes its end."""
+    """Work for the process at the other end of this socket until that closes it."""
     end_with_parent(signal.SIGKILL)  # its reports have no reader any more
     os.environ.pop(PARENT_HOLDS_STDIN, None)  # what the work starts has a stdin of its own
     with socket.socket(fileno=descriptor) as line:

@@ -26,7 +26,7 @@ def here() -> str:
 
 
 def be(name: str) -> None:
-    """Let `here` return this name; call it in a worker's process, before it works."""
+    """Set the name that `here` returns; call this in a worker's process, before it works."""
     global _here  # noqa: PLW0603 - a process is one worker for as long as it lives
     _here = name
 
@@ -48,7 +48,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A piece ended before it was done, because its worker is gone or it raised: `why` says it."""
+    """A piece ended before it was done: its worker is gone, or it raised. `why` is the reason."""
 
     piece: int
     why: str
@@ -74,7 +74,7 @@ class Executor(Protocol):
         ...
 
     async def __aexit__(self, *exception: object) -> None:
-        """End the workers, and whatever they still do."""
+        """End the workers and their unfinished work."""
         ...
 
     def run(self, work: Work, pieces: Sequence[Any]) -> AsyncGenerator[Result | Done | Lost, None]:
@@ -98,7 +98,7 @@ class Worker(Protocol):
 
     @property
     def ended(self) -> bool:
-        """Return whether it can do nothing more."""
+        """Return whether the worker can do nothing more."""
         ...
 
     def do(self, piece: int, task: bytes) -> AsyncGenerator[Result | Done | Lost, None]:
@@ -106,12 +106,12 @@ class Worker(Protocol):
         ...
 
     async def end(self) -> None:
-        """End it and whatever it does, in a few seconds at most."""
+        """End the worker and its unfinished work, in a few seconds at most."""
         ...
 
 
 class Pool(ABC):
-    """An `Executor`, but for how its workers are started.
+    """Base of an `Executor`; a subclass starts its workers.
 
     They are started once and work for one `run` after the other.
 
@@ -119,7 +119,7 @@ class Pool(ABC):
         workers: how many, 1 to `MOST_WORKERS`.
 
     Raises:
-        InputError: it is another number.
+        InputError: the number is outside this range.
     """
 
     name: str
@@ -182,12 +182,12 @@ class Pool(ABC):
     ) -> AsyncGenerator[Result | Done | Lost, None]:
         """Hand out the pieces and yield their reports, each piece in its own order.
 
-        All workers are there before the first piece is handed out. One that was lost and cannot be
-        replaced is missing from then on, in `workers` too. See `Executor.run`.
+        All workers are started before the first piece is handed out. A lost one that cannot be
+        replaced stays missing, also from the count in `workers`. See `Executor.run`.
 
         Raises:
             AgentError: there is no worker left, and none can be started.
-            ValueError: the work is of the script that runs, where no other process finds it.
+            ValueError: the work is defined in the running script, where no other process finds it.
             RuntimeError: another `run` has not ended.
         """
         if self._running:

@@ -1,7 +1,7 @@
 """Workers on a Ray cluster: one of this machine's own making, or the user's.
 
 An actor holds a place on a node, and the work itself runs in a process next to the actor, the same
-as on one machine (`turngap.workers.local`). So nothing of Ray runs where calls are paced.
+as on one machine (`turngap.workers.local`). So no part of Ray runs in a process that paces calls.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ _LONGEST_FOLDER = 40
 def prepare(*, alone: bool) -> None:
     """Set the environment that Ray reads when it is imported; the user's own values stay.
 
-    Ray then sends no statistics to its makers and makes no environments by itself. A cluster that
-    is `alone` on this machine opens its ports on loopback only.
+    With it, Ray sends no statistics to its makers and makes no environments by itself. A cluster
+    that is `alone` on this machine opens its ports on loopback only.
     """
     names = ["USAGE_STATS_ENABLED", "ENABLE_UV_RUN_RUNTIME_ENV", "ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"]
     if alone:
@@ -44,7 +44,7 @@ def checked(address: str | None) -> str | None:
     """Return the address as Ray takes it; None for a cluster of this machine's own.
 
     Raises:
-        InputError: it is no address of a cluster.
+        InputError: it is not the address of a cluster.
     """
     if address is None or address == "auto":
         return address
@@ -65,7 +65,7 @@ async def reach(address: str) -> None:
     """Check in a process of its own that a cluster answers, because `ray.init` tries for ever.
 
     Raises:
-        AgentError: none does, or another version of Ray.
+        AgentError: none answers, or one with another version of Ray.
     """
     argv = [] if address == "auto" else ["--address", address]
     process = await asyncio.create_subprocess_exec(
@@ -185,9 +185,9 @@ class RayWorkers(Pool):
 
     Args:
         workers: how many; None: one for each processor of the cluster.
-        address: of the user's cluster, `HOST:PORT`, or `auto` for one that this machine is a part
-            of; None: that of `RAY_ADDRESS`, or else a cluster of this machine's own, which ends
-            with it.
+        address: the user's cluster, `HOST:PORT`, or `auto` for one that this machine is a part of;
+            None: that of `RAY_ADDRESS`, or else a cluster of this machine's own, which ends with
+            this object.
 
     Raises:
         InputError: Ray is not installed, or the address or the number cannot be used.
@@ -272,7 +272,7 @@ class RayWorkers(Pool):
         """Choose a node's id and name for each worker, evenly by the nodes' processors.
 
         Raises:
-            InputError: the cluster has too few.
+            InputError: the cluster has too few processors.
         """
         free = {
             (str(node["NodeID"]), str(node["NodeName"])): int(node["Resources"].get("CPU", 0))
@@ -297,7 +297,7 @@ class RayWorkers(Pool):
         """Check that every node has this version of turngap.
 
         Raises:
-            AgentError: one has another or none, or does not answer.
+            AgentError: a node has another version or none, or does not answer.
         """
         import ray
 

@@ -60,8 +60,8 @@ FromCaller = Begun | Spoken | Pinged | Played | Truncated | HungUp
 class AgentHalf:
     """One conversation in a dialect, as the agent holds it: without sockets, sleeps or clocks.
 
-    Make a new one for each connection. What a method returns is sent in order; it is empty where
-    the dialect has no word for it, as it is here.
+    Make a new one for each connection. Send the messages that a method returns in their order. The
+    list is empty if the dialect has no such message; in this base class it always is.
 
     Attributes:
         in_rate: of the person's audio, Hz.
@@ -76,11 +76,11 @@ class AgentHalf:
         return []
 
     def receive_data(self, message: Message) -> tuple[list[FromCaller], list[Message]]:
-        """Take a message of the caller; return what it says, and what must be answered at once."""
+        """Take a message of the caller; return its events, and the messages to answer at once."""
         raise NotImplementedError
 
     def ready(self) -> list[Message]:
-        """Return what says that the agent is ready."""
+        """Return the messages that report that the agent is ready."""
         return []
 
     def audio(self, pcm: bytes) -> list[Message]:
@@ -88,7 +88,7 @@ class AgentHalf:
         raise NotImplementedError
 
     def flush(self) -> list[Message]:
-        """Return what makes the caller drop the audio that it has not played."""
+        """Return the messages that make the caller drop the audio that it has not played."""
         return []
 
     def turn_over(self, transcript: str) -> list[Message]:

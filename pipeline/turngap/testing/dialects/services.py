@@ -281,7 +281,7 @@ class OpenAIRealtimeHalf(_NumberedEvents):
         return [*begun, self._event("response.output_audio.delta", **self._part(), delta=delta)]
 
     def flush(self) -> list[Message]:
-        """Say that the person speaks, which cancels the reply that is being made."""
+        """Report that the person speaks, which cancels the reply in progress."""
         started = self._event(
             "input_audio_buffer.speech_started", audio_start_ms=0, item_id=self._person
         )
@@ -305,7 +305,7 @@ class OpenAIRealtimeHalf(_NumberedEvents):
         return [*begun, self._event(kind, **self._part(), delta=text)]
 
     def reply_done(self) -> list[Message]:
-        """Say so, unless the reply was cancelled, which has been said."""
+        """Report the end of the reply, unless it was already reported as cancelled."""
         if not self._open:
             return []
         transcript = "".join(self._texts)

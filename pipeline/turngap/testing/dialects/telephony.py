@@ -17,8 +17,8 @@ from turngap.testing.dialects import AgentHalf, Begun, FromCaller, HungUp, Playe
 class PhoneHalf(AgentHalf):
     """An agent on a media stream in JSON, as Twilio has it; it marks the end of each reply.
 
-    A phone company and an agent exchange nothing but audio and marks. Codec and
-    rate are those of the caller's opening.
+    A phone company and an agent exchange only audio and marks. The caller's opening sets the codec
+    and the rate.
     """
 
     names: Names = twilio.NAMES

@@ -450,6 +450,20 @@ def test_a_flush_after_a_sound_of_assent_did_not_cut_it_off(
     assert (turn.outcome, turn.backchannels_heard) == (outcome, int(outcome == "answered"))
 
 
+@pytest.mark.parametrize(
+    ("end", "told", "guessed"), [(990, (), 1), (1050, (), 1), (850, (), 0), (990, (1200.0,), 0)]
+)
+def test_a_short_word_at_the_persons_end_is_a_guess_unless_the_agent_decided_later(
+    end: float, told: tuple[float, ...], guessed: int
+) -> None:
+    (turn,) = play(
+        *(user(1, 0, 1000), speaks(600), silent(end), *(told_over(at) for at in told)),
+        *(speaks(1700), silent(2500), ended(1, 2700)),
+    )
+    assert (turn.outcome, gap_ms(turn), turn.backchannels_heard) == ("answered", 700, 1)
+    assert (len(turn.guesses), turn.ambiguous) == (guessed, ())
+
+
 # --- the agent's marks ------------------------------------------------------------------------
 
 FULL = {name: 1000.0 + 24 * i for i, name in enumerate(AGENT_MARKS, start=1)}  # sent at 1240

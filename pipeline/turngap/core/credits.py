@@ -189,11 +189,16 @@ def credits_of(
     )
 
 
+def is_over(one: Stretch, speech: UserSpeech) -> bool:
+    """Return whether the stretch ended so long before the person that it is no answer."""
+    return (one.end_ns or 0) <= speech.end_ns - ms_to_ns(BACKCHANNEL_ENDS_MS)
+
+
 def _is_assent(one: Stretch, then: Stretch | None, speech: UserSpeech) -> bool:
     """Return whether this may be an "mm-hm": short, and over before the person's end."""
-    end_ns = one.end_ns or 0
-    if end_ns <= speech.end_ns - ms_to_ns(BACKCHANNEL_ENDS_MS):
+    if is_over(one, speech):
         return is_short(one, BACKCHANNEL_MS)
+    end_ns = one.end_ns or 0
     parted = then is not None and then.start_ns - end_ns >= ms_to_ns(PAUSE_MS)
     over = end_ns <= speech.end_ns + ms_to_ns(LABEL_ERROR_MS)
     return over and parted and is_short(one, FILLER_MS)

@@ -15,6 +15,7 @@ from turngap.core.credits import (
     any_in,
     credits_of,
     earliest_ns,
+    is_over,
     is_short,
     is_sudden,
     may_hold,
@@ -56,6 +57,9 @@ SUDDEN = 0.8
 YIELDS_MS = 1500.0
 HOLD_GUESS = "what came first was taken for a hold phrase, by its length and the silence after it"
 NO_HOLD_GUESS = "what came first may be a hold phrase, but for the short silence after it"
+ASSENT_GUESS = (
+    "what ended with the person was taken for a sound of assent, by its length, no cut-in"
+)
 
 
 class TurnTracker:
@@ -232,7 +236,7 @@ class TurnTracker:
             self._heard,
             min(self._next_start(speech), ended_ns + 1),
             hums=self._hums,
-            decided=sorted([*self._decided(), *self._endpoints_told]),
+            decided=self._all_decided(),
             first=speech.start_ns <= min(s.start_ns for s in self._announced.values()),
             owed=self._owed(0) is not None,
         )
@@ -372,6 +376,9 @@ class TurnTracker:
                 found.append(HOLD_GUESS)
         elif len(parts) > 1 and may_hold(parts[0], parts[1], SENTENCE_MS, SENTENCES_APART_MS):
             found.append(NO_HOLD_GUESS)
+        near = [one for one in credits.backchannels if not is_over(one, speech)]
+        if near and not any_in(self._all_decided(), near[0].start_ns, credits.reply[0].start_ns):
+            found.append(ASSENT_GUESS)
         ended_ns = old[-1].end_ns if old and speech.over_reply else None
         if ended_ns is not None and self.tells_flushes and self._heard.flush_of(old[-1]) is None:
             stopped_ms = ns_to_ms(ended_ns - speech.start_ns)
@@ -496,6 +503,9 @@ class TurnTracker:
         """Return when the agent considered turns over, by its marks or its protocol."""
         ends = (a.marks["endpoint"] for a in self._agent_turns.values() if "endpoint" in a.marks)
         return sorted(ends) or self._endpoints_told
+
+    def _all_decided(self) -> list[int]:
+        return sorted([*self._decided(), *self._endpoints_told])
 
     def _transcript(self, speech: UserSpeech) -> str:
         upto = self._next_start(speech)

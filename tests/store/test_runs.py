@@ -16,7 +16,7 @@ from made_records import every_outcome, make_record, make_turn
 
 from turngap.core.errors import ExitCode, InputError
 from turngap.core.events import ToolCall
-from turngap.core.run_record import METRICS_VERSION, PlanRecord
+from turngap.core.run_record import METRICS_CHANGED, METRICS_VERSION, PlanRecord
 from turngap.core.secrets import REMOVED
 from turngap.core.stored import MarkRecord, PauseRecord
 from turngap.play.process import child
@@ -313,9 +313,14 @@ def test_a_version_that_is_none_is_refused(tmp_path, version):
     assert f"schema_version is {version!r}, expected 1" in error.message
 
 
-def test_other_metrics_are_named(tmp_path):
-    path = written(tmp_path, metrics_version=METRICS_VERSION + 1)
-    assert "do not compare" in read_run(path).problems[0]
+@pytest.mark.parametrize(("off", "changed"), [(1, False), (-1, True)])
+def test_other_metrics_are_named_and_what_changed_since(tmp_path, off, changed):
+    path = written(tmp_path, metrics_version=METRICS_VERSION + off)
+    (problem,) = read_run(path).problems
+    assert f"metrics version {METRICS_VERSION + off}, this" in problem
+    assert f"computes version {METRICS_VERSION}" in problem
+    assert "do not compare" in problem
+    assert (METRICS_CHANGED in problem) is changed
 
 
 def test_a_run_without_turns_is_refused_and_says_why(tmp_path):

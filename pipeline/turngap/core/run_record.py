@@ -10,7 +10,8 @@ from turngap.core.stats import Proportion
 from turngap.core.stored import BudgetMs, Document, Header, Label, Said, Settings, Stored
 
 # Changes whenever a figure would come out differently from the same events.
-METRICS_VERSION = 4
+METRICS_VERSION = 5
+METRICS_CHANGED = "cut-ins, hits, first words, first answers and ambiguous turns are read otherwise"
 
 # What a run's `agent` holds of an agent at a URL once a line to it is open.
 TOLD_BY_THE_LINE = ("dialect", "line_rate_hz")

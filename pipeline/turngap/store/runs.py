@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from turngap.core.errors import InputError
 from turngap.core.results import TURN_COLUMNS, Turn
-from turngap.core.run_record import METRICS_VERSION, RunRecord
+from turngap.core.run_record import METRICS_CHANGED, METRICS_VERSION, RunRecord
 from turngap.core.stored import Cell, Column, Row, row_of
 from turngap.core.untrusted import harmless, is_loopback, printable
 from turngap.store.documents import (
@@ -239,9 +239,11 @@ def read_run(path: Path, *, empty: bool = False) -> Run:
         if len(found) > 1:
             problems.append(f"its pieces were played with {len(found)} {what}: {sorted(found)}")
     if record.metrics_version != METRICS_VERSION:
+        old = record.metrics_version < METRICS_VERSION
+        changed = f", in which {METRICS_CHANGED}" if old else ""
         problems.append(
             f"figures of metrics version {record.metrics_version}, this turngap computes version "
-            f"{METRICS_VERSION}: do not compare the two"
+            f"{METRICS_VERSION}{changed}: do not compare the two"
         )
     if not turns and not empty:
         why = f" ({record.failure})" if record.failure else ""

@@ -146,7 +146,7 @@ def test_ctrl_c_is_the_ordinary_end_of_a_server(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def test_talk_prints_where_its_page_is_as_one_document(
+def test_talk_and_serve_print_where_their_pages_are(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
@@ -161,6 +161,9 @@ def test_talk_prints_where_its_page_is_as_one_document(
     assert done.document() == {"ready": True, "page": "http://127.0.0.1:7860"}
     assert (done.code, opened) == (0, [])
     assert "turngap report runs/20261127T000005Z-live" in done.err
+    first, second, *_ = turngap_here(capsys, "serve").err.splitlines()
+    assert first == "embedded serves its page at http://127.0.0.1:7860"
+    assert second == "and callers at ws://127.0.0.1:7860/ws (Ctrl-C ends it)"
 
 
 def test_talk_takes_the_next_free_port_unless_one_is_named() -> None:

@@ -48,7 +48,7 @@ def calls_at_once(script: Script, found: Rehearsed) -> tuple[float, int]:
     return at_once(reported.marks, WINDOW)
 
 
-@pytest.mark.parametrize(("times", "known"), [(0.5, True), (2.0, False)])
+@pytest.mark.parametrize(("times", "known"), [(0.5, True), (2.0, True), (0.5, False), (2.0, False)])
 def test_a_level_runs_as_many_calls_whatever_the_replies_take(times: float, known: bool) -> None:
     script = Script(replies=(Reply(delay_ms=GAP_MS * times, speech_ms=REPLY_MS * times),))
     # Without having played the other scenario, its pace is that of the one that was.

@@ -234,11 +234,9 @@ def test_labels_agree_with_the_windows_that_are_loud():
 
 def test_labels_are_found_again_within_the_error_that_is_claimed():
     """They were taken on clean takes, so they are exact also where noise lies over them."""
-    for number, (scenario, recorded, pcm) in enumerate(recordings()):
+    for scenario, recorded, pcm in recordings():
         if isinstance(recorded, Backchannel) and recorded.is_sound:
             continue  # a cough is no speech
-        if number % 3 and "noise" not in scenario.tags:
-            continue  # each takes 0.2 s
         found, exact = find_speech(pcm, RATE), recorded.speech
         assert found and exact, recorded.audio
         bounds = found.bounds
@@ -348,7 +346,7 @@ def test_stock_pipecat_finds_nine_turns_in_ten_complete_as_the_table_says():
     turns = [(r, pcm) for _, r, pcm in recordings() if isinstance(r, UserTurn)]
     complete = [table[recorded.audio]["complete"] > 0.5 for recorded, _ in turns]
     assert sum(complete) / len(complete) >= 0.9
-    for recorded, pcm in turns[::4]:  # each takes 0.1 s
+    for recorded, pcm in turns:
         assert recorded.speech
         p = completeness(pcm, recorded.speech.start_ms, recorded.speech.end_ms)
         assert abs(p - table[recorded.audio]["complete"]) < 0.1, recorded.audio

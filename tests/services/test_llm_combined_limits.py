@@ -32,6 +32,7 @@ from running_line import PATIENCE_S, Line, running
 
 from turngap.backends import find
 from turngap.core.clock import Clock, ms_to_ns
+from turngap.core.errors import InputError
 from turngap.testing import LoopClock, ManualClock
 from turngap_services.llm.combine import SPECS
 from turngap_services.llm.combine.service import OPENER_MS, CombinedLLMService, create
@@ -181,6 +182,12 @@ def test_an_interruption_ends_the_wait_as_well(actors: dict[str, Actor]):
         assert errors == []
 
     talk(combined("route", HANGS, {}), interrupted)
+
+
+@pytest.mark.parametrize("name", ["first_token_ms", "stall_ms"])
+def test_a_limit_of_nothing_is_refused(name: str):
+    with pytest.raises(InputError, match=name):
+        find("llm", "route").settings({name: 0})
 
 
 class Held(threading.Semaphore):

@@ -270,5 +270,6 @@ def test_first_words_are_counted_with_what_came_before_them_and_how_sure_they_ar
     assert (heard.sound_before_word, heard.onsets, heard.unsure_onsets) == (1, 3, 1)
     assert heard.onset_spread_ms_p50 == 12.0
     assert words.onset_words(summarise(turns)) == (
-        "the agent's first word is placed to within p50 12 ms (over 20 ms in 1 of 3 turns)"
+        "the agent's first word or answer is placed to within p50 12 ms (over 20 ms in 1 of 3 "
+        "turns)"
     )

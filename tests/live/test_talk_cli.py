@@ -154,13 +154,13 @@ def test_talk_and_serve_print_where_their_pages_are(
 
     def host(*arguments: Any) -> Path:
         arguments[-1](Where("127.0.0.1", 7860, None), None)
-        return Path("runs/20261127T000005Z-live")
+        return Path("my runs/20261127T000005Z-live")
 
     monkeypatch.setattr("turngap.cli.serving.host_agent", host)
     done = turngap_here(capsys, "talk", "--json")
     assert done.document() == {"ready": True, "page": "http://127.0.0.1:7860"}
     assert (done.code, opened) == (0, [])
-    assert "turngap report runs/20261127T000005Z-live" in done.err
+    assert "turngap report 'my runs/20261127T000005Z-live'" in done.err
     first, second, *_ = turngap_here(capsys, "serve").err.splitlines()
     assert first == "embedded serves its page at http://127.0.0.1:7860"
     assert second == "and callers at ws://127.0.0.1:7860/ws (Ctrl-C ends it)"

@@ -29,6 +29,7 @@ from turngap.testing.memory import line_to
 
 Capsys = pytest.CaptureFixture[str]
 URL = "ws://127.0.0.1:9/ws"
+SCRIPT = Script(replies=(Reply(speech_ms=40),))
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
             clock = LoopClock()
             for scenario, repeat, phase in plan.conversations():
                 if run.lacks(scenario, repeat, phase):
-                    async with line_to(Script(replies=(Reply(speech_ms=40),))) as line:
+                    async with line_to(SCRIPT) as line:
                         await run.play_over(
                             line, clock, scenario, repeat=repeat, phase=phase, watch=clock
                         )
@@ -140,6 +141,21 @@ def test_a_continued_run_says_in_every_report_that_it_has_two_pieces(
     assert "nothing is missing: all 6 turns" in again.err
     assert len(again.document()["turns"]) == 6
     assert len(read_run(path).record.pieces) == 2
+
+
+def test_a_turn_is_compared_with_the_others_once_all_are_played(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of the first two turns one is much quicker, of all six it is one of four.
+    replies = tuple(Reply(delay_ms=ms, speech_ms=900) for ms in (250, 1500, 250))
+    monkeypatch.setitem(globals(), "SCRIPT", Script(replies=replies, marks=False))
+    before = interrupted(plan_of(library, tmp_path / "runs"), after=2)
+    assert [(t.gap_ms, t.ambiguous) for t in before.turns] == [(250, False), (1500, False)]
+    run, failure = asyncio.run(replay(continued(read_run(before.path))))
+    assert failure is None
+    whole, _ = asyncio.run(replay(plan_of(library, tmp_path / "whole")))
+    assert [t.notes for t in run.turns] == [t.notes for t in whole.turns]
+    assert not any(t.ambiguous for t in run.turns)
 
 
 def test_pieces_of_other_versions_are_named(library: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from turngap.cli.shared import print_json, say
 from turngap.core.errors import AgentError, InputError
 from turngap.core.secrets import text_without_secrets
 from turngap.core.untrusted import is_loopback
-from turngap.play.options import Asked
+from turngap.play.options import Asked, quoted
 
 if TYPE_CHECKING:
     import socket
@@ -148,7 +148,7 @@ def talk(_: typer.Context, asked: Asked) -> None:
             say("no browser could be opened here: open that address in one")
 
     if run := host_agent(_wanted(choice, asked, 0.0), _keeping(asked), asked.library, announce):
-        say(f"your conversation is in {run}; to see it: turngap report {run}")
+        say(f"your conversation is in {run}; to see it: turngap report {quoted(run)}")
 
 
 def _wanted(choice: "AgentChoice", asked: Asked, drain_s: float | None) -> Wanted:

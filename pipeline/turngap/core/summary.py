@@ -156,8 +156,8 @@ class Heard:
         false_starts, backchannels_heard: their numbers.
         greeting_ms_p50: time from the open line to the greeting, over calls that had one.
         sound_before_word: turns whose first sound comes over 100 ms before the first word.
-        onset_spread_ms_p50, onset_spread_ms_p95: how far apart three levels place the first word,
-            over the `onsets` with a known spread; `unsure_onsets` counts those over 20 ms.
+        onset_spread_ms_p50, onset_spread_ms_p95: how far off the first word or answer may be, over
+            the `onsets` with a known spread; `unsure_onsets` counts those over 20 ms.
     """
 
     first_answer_ms_p50: float | None

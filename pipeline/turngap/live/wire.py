@@ -117,7 +117,9 @@ def parsed(model: type[M], data: Any) -> M:
         problems = "; ".join(
             f"{'.'.join(map(str, p['loc'])) or 'message'}: {p['msg']}" for p in e.errors()[:3]
         )
-        raise InputError("live.message", problems, hint="turngap/live/wire.py has every key") from e
+        raise InputError(
+            "live.message", problems, hint='docs/live.md, "The wire", says where every key is'
+        ) from e
 
 
 def kept_message(

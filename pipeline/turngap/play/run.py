@@ -396,12 +396,14 @@ class RunInProgress:
     def finish(self, failure: str | None = None) -> Run:
         """Judge the run, and close it. `unwritten` says whether the last write to disk failed."""
         played, planned = len(self.turns), self._opening.planned_turns
-        doubts = doubts_of(self.turns)
-        marked = tuple(self._marked(turn, doubts.get(turn.key)) for turn in self.turns)
+        # Notes that compare a turn with the others wait for all of them: a run may be continued.
+        whole = played >= planned
+        doubts = doubts_of(self.turns) if whole else {}
+        marked = tuple(self._marked(turn, doubts.get(turn.key), whole) for turn in self.turns)
         reasons = why_invalid(summarise(marked), self._plan.starved_ms)
         if failure is not None:
             reasons = (*reasons, f"ended after {played} of {planned} turns: {failure}")
-        elif 0 < played < planned:
+        elif played and not whole:
             reasons = (*reasons, f"only {played} of {planned} planned turns were played")
         begun = (self._opening, *self._opening.pieces)
         update = {
@@ -427,7 +429,7 @@ class RunInProgress:
         run = Run(closing, tuple(self.turns), self._writer.path)
         return run if marked == run.turns else rewritten(run, closing, marked)
 
-    def _marked(self, turn: Turn, doubt: str | None) -> Turn:
+    def _marked(self, turn: Turn, doubt: str | None, whole: bool) -> Turn:
         """Add the notes on a turn that only the rest of the run can show."""
         own = any(mark.name == "endpoint" for mark in turn.marks)
         if own or turn.ambiguous:
@@ -436,16 +438,18 @@ class RunInProgress:
         if turn.gap_ms is not None:
             why = CLAIMED if turn.key in self._claimed else ""
             if turn.turn == 1 and turn.greeting_ms is None:
-                why = self._why_greeting(turn.gap_ms) or why
+                why = self._why_greeting(turn.gap_ms, whole) or why
         note = AMBIGUOUS + why if why else doubt
         return turn.model_copy(update={"notes": {**turn.notes, note: 1}}) if note else turn
 
-    def _why_greeting(self, gap_ms: float) -> str:
+    def _why_greeting(self, gap_ms: float, whole: bool) -> str:
         """Say why the first speech in a call may have been a greeting; empty if it was none."""
         if self._greetings.greets:
             return UNHEARD_GREETING
         if self._greetings.steady:
             return STEADY_GREETING
+        if not whole:
+            return ""
         usual_ms = median(turn.gap_ms for turn in self.turns if turn.gap_ms is not None)
         quick = self._greetings.open and is_sudden(gap_ms, QUICK, usual_ms)
         return QUICK_GREETING if quick else ""

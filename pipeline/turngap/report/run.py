@@ -16,6 +16,7 @@ from turngap.core.clusters import NO_INTERVAL
 from turngap.core.counts import COLD, RATE, SERVER, THOUGHT
 from turngap.core.errors import InputError
 from turngap.core.results import Turn
+from turngap.core.run_record import RunRecord
 from turngap.core.stages import UNATTRIBUTED
 from turngap.core.summary import Summary, summarise, turn_taking
 from turngap.core.untrusted import printable
@@ -48,11 +49,13 @@ from turngap.report.sections import (
 )
 from turngap.store.comparisons import TURNS_FILE, TurnsRecord
 from turngap.store.documents import read_document
+from turngap.store.folders import beside, read_record
 from turngap.store.runs import Run
 
 # Shorter stages are only named.
 SMALL_SHARE, LONG_MS = 0.01, 10.0
 REPORT_FILE = "report.html"
+MOST_CURVES = 8  # are read for the advice of a report
 VERDICT_STYLES: dict[str, Style] = {"right": "good", "wrong": "bad", "not_judged": "dim"}
 
 
@@ -255,17 +258,27 @@ def _stages(run: Run, summary: Summary) -> list[Item]:
 
 
 def _curve(run: Run, summary: Summary) -> str:
-    """Say how a setting would change the gap, by this agent's newest curve in the run's folder."""
-    p50_ms = summary.gap_ms["p50"].value
-    if summary.slowest_stage != "endpoint" or p50_ms is None or not run.path.is_dir():
+    """Say how a setting would change the gap, by the newest curve with a point set as the run."""
+    if summary.slowest_stage != "endpoint" or not run.path.is_dir():
         return ""
-    agent = str(run.record.agent.get("url") or run.record.agent.get("stack"))
-    for file in sorted(run.path.parent.glob(f"*/{TURNS_FILE}"), reverse=True):
+    agent = _agent_as_stored(run.record)
+    files = sorted(run.path.parent.glob(f"*/{TURNS_FILE}"), reverse=True)
+    for file in files[:MOST_CURVES]:
         with suppress(InputError):
             curve = read_document(file, TurnsRecord)
-            if curve.valid and curve.setting and curve.agent == agent:
-                return words.curve_words(curve, p50_ms)
+            here = curve.machine.fingerprint == run.record.machine.fingerprint
+            # In virtual time, gaps are lower bounds.
+            if not (curve.valid and curve.setting and here) or curve.virtual:
+                continue
+            for point in curve.points:
+                if _agent_as_stored(read_record(beside(file, point.run))) == agent:
+                    return words.curve_words(curve, point)
     return ""
+
+
+def _agent_as_stored(record: RunRecord) -> Any:
+    """Return an agent with all its settings, as a run's document holds it."""
+    return record.model_dump(mode="json", include={"agent"})
 
 
 def _if(shown: bool) -> frozenset[Medium]:

@@ -22,7 +22,7 @@ from turngap.core.stats import Percentile, Proportion, n_needed
 from turngap.core.summary import PERCENTILES, Summary, Verdicts
 from turngap.core.untrusted import printable
 from turngap.report import looks
-from turngap.store.comparisons import TurnsRecord
+from turngap.store.comparisons import PointRecord, TurnsRecord
 
 
 def ms(value: float) -> str:
@@ -319,17 +319,19 @@ def advice_words(record: RunRecord, summary: Summary) -> str:
     )
 
 
-def curve_words(curve: TurnsRecord, p50_ms: float) -> str:
-    """Compare the point that is nearest to a gap with the next quicker one; empty without one."""
+def curve_words(curve: TurnsRecord, point: PointRecord) -> str:
+    """Compare a point of a curve with the next quicker one; empty without one."""
     played = sorted(
         (p.gap_ms.value, p.heard.value, printable(p.value or ""))
         for p in curve.points
         if p.gap_ms.value is not None and p.heard.value is not None
     )
-    here = min(range(len(played)), key=lambda i: abs(played[i][0] - p50_ms), default=0)
-    if not here:
+    values = [value for *_, value in played]
+    now = printable(point.value or "")
+    if now not in values[1:]:
         return ""
-    (quicker_ms, quicker_cut_ins, quicker), (now_ms, now_cut_ins, now) = played[here - 1 : here + 1]
+    here = values.index(now)
+    (quicker_ms, quicker_cut_ins, quicker), (now_ms, now_cut_ins, _) = played[here - 1 : here + 1]
     return (
         f"{printable(curve.setting or '')} {now} → {quicker}: about −{now_ms - quicker_ms:.0f} ms, "
         f"cut-ins {percent(now_cut_ins)} → {percent(quicker_cut_ins)} (turngap turns on "
@@ -394,14 +396,14 @@ def heard_words(summary: Summary) -> str:
 
 
 def onset_words(summary: Summary) -> str:
-    """Say how exactly the agent's first words were placed; empty if there are none."""
+    """Say how exactly the agent's first words or answers were placed; empty if there are none."""
     heard = summary.heard
     if heard.onset_spread_ms_p50 is None:
         return ""
     figures = [("p50", heard.onset_spread_ms_p50), ("p95", heard.onset_spread_ms_p95)]
     known = " · ".join(f"{name} {ms(value)}" for name, value in figures if value is not None)
     unsure = f"over 20 ms in {heard.unsure_onsets} of {turns_words(heard.onsets)}"
-    return f"the agent's first word is placed to within {known} ms ({unsure})"
+    return f"the agent's first word or answer is placed to within {known} ms ({unsure})"
 
 
 def ambiguous_words(summary: Summary) -> str:

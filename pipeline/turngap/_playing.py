@@ -134,8 +134,8 @@ async def _alone(main: Coroutine[Any, Any, Result]) -> Result:
         main.close()
         raise InputError(
             "api.nested",
-            "a replay, check, comparison or load test was begun within another one's on_turn",
-            hint="begin it when the first one has returned",
+            "a replay, check, comparison or load test was started in the on_turn of another one",
+            hint="start it after the first one has returned",
         )
     clock = MonotonicClock()
     try:

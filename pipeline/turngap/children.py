@@ -1,6 +1,6 @@
-"""A child process must not outlive the one that started it, however that one went.
+"""A guard so that no child process outlives its parent, however the parent ended.
 
-`python -m turngap.children COMMAND…` holds to that a command which knows nothing of turngap.
+`python -m turngap.children COMMAND…` does so for any command.
 """
 
 import ctypes
@@ -53,8 +53,8 @@ def _wait_for_the_end(act: Callable[[], None]) -> None:
 def treat_hangups_as_interrupts() -> None:
     """Let SIGTERM and SIGHUP end a parent's work as Ctrl-C does, so that the work is kept.
 
-    A script's shell makes background jobs (`turngap load &`) ignore SIGINT. It is handled here
-    nevertheless, because SIGTERM is turned into it and would be ignored as well.
+    A script's shell makes background jobs (`turngap load &`) ignore SIGINT. SIGINT is handled here
+    all the same, because SIGTERM becomes SIGINT and would be ignored too.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -70,8 +70,8 @@ def treat_hangups_as_interrupts() -> None:
 def guard(argv: Sequence[str]) -> int:
     """Run a command; when it ends, at SIGTERM or when the parent is gone, end all that it started.
 
-    This process leads a group of its own, to which the command belongs and SIGTERM is sent. What
-    is left after `GRACE_S` is killed, in whatever group or session it is.
+    This process leads a group of its own, with the command in it, and sends it SIGTERM. Processes
+    left after `GRACE_S` are killed, in whatever group or session they are.
 
     Returns:
         The command's exit code, negative for a signal, as `subprocess` has it.
@@ -92,7 +92,7 @@ def guard(argv: Sequence[str]) -> int:
 
 
 def _users_environment() -> dict[str, str]:
-    """Return the environment without what turngap has set for its own processes."""
+    """Return the environment without the variables that turngap sets for its own processes."""
     # A command that is turngap itself would take its empty stdin's end for that of its parent.
     ours = {PARENT_HOLDS_STDIN, QUIET_LOGURU}
     if QUIET_LOGURU in os.environ:
@@ -101,7 +101,7 @@ def _users_environment() -> dict[str, str]:
 
 
 def _end_descendants(told: Collection[int]) -> None:
-    """Ask them to end, but for groups that were asked already; kill what is left of them."""
+    """Ask all descendants to end, except groups already asked; kill those that remain."""
     import psutil
 
     left = psutil.Process().children(recursive=True)

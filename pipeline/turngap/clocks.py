@@ -39,8 +39,8 @@ class MonotonicClock:
     them twice.
 
     Args:
-        precise: wake a little early and yield to the event loop in a tight loop for the rest, while
-            few do so at the same time. The caller's sender wants it; servers do not.
+        precise: wake a little early and spin on the event loop for the rest, while only few tasks
+            do so at the same time. It is for the caller's sender, not for servers.
     """
 
     def __init__(self, *, precise: bool = False) -> None:
@@ -66,7 +66,7 @@ class MonotonicClock:
             timer.precise -= 1
 
     async def pace(self, instant_ns: int, beat: Callable[[], int | None]) -> None:
-        """Do as the function `pace` does, and wake no task for a beat."""
+        """Call `beat` as the function `pace` does, and wake no task for it."""
         timer = _loop_timer()
         if not timer.opened():
             await _pace_by_sleeping(self, instant_ns, beat)
@@ -86,7 +86,7 @@ def wall_ns() -> int:
 async def pace(clock: Clock, instant_ns: int, beat: Callable[[], int | None]) -> None:
     """Call `beat` at an instant, and then at each instant that it returns, until that is None.
 
-    On the real clock no task is woken for a beat, which costs as much as what a beat does.
+    On the real clock no task is woken for a beat: that would cost as much as the beat itself.
     """
     if isinstance(clock, MonotonicClock):
         await clock.pace(instant_ns, beat)
@@ -107,7 +107,7 @@ async def others_first() -> None:
 
 
 class Sleepers:
-    """The sleepers to be woken, and when. It has no time of its own."""
+    """The sleepers and their deadlines, without a time of its own."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, asyncio.Future[None], Callable[[], None] | None]] = []
@@ -115,7 +115,7 @@ class Sleepers:
         self._cancelled = 0
 
     def __len__(self) -> int:
-        """Count the sleepers, with some of those that were cancelled."""
+        """Count the sleepers, including some cancelled ones."""
         return len(self._heap)
 
     def add(
@@ -126,7 +126,7 @@ class Sleepers:
     ) -> None:
         """Take a task that waits for `woken`, which may be cancelled at any time.
 
-        With `call`, that is called when it is due, if `woken` is not done by then.
+        At the deadline `call`, if given, is called unless `woken` is done.
         """
         heapq.heappush(self._heap, (instant_ns, next(self._order), woken, call))
 
@@ -137,7 +137,7 @@ class Sleepers:
         return self._heap[0][0] if self._heap else None
 
     def wake(self, now_ns: int) -> None:
-        """Wake everybody who is due by `now_ns`, in the order in which they are due."""
+        """Wake all sleepers that are due by `now_ns`, in the order of their deadlines."""
         while self._heap and self._heap[0][0] <= now_ns:
             _, _, woken, call = heapq.heappop(self._heap)
             if woken.done():
@@ -148,7 +148,7 @@ class Sleepers:
                 call()
 
     def cancelled(self) -> None:
-        """Take note that a task was cancelled, and forget those that were when they are many."""
+        """Note that a task was cancelled, and drop the cancelled ones once they are many."""
         self._cancelled += 1
         if self._cancelled > max(_MOST_CANCELLED, len(self._heap) // 2):
             self._heap = [sleeper for sleeper in self._heap if not sleeper[2].done()]
@@ -157,9 +157,9 @@ class Sleepers:
 
 
 class LoopTimer:
-    """Everybody who sleeps on one event loop, on one timer of the kernel.
+    """All sleepers of one event loop, on one timer of the kernel.
 
-    A timer for each sleep cost five system calls, and 100 calls had 25,000 sleeps a second.
+    A timer for each sleep would cost five system calls, and 100 calls sleep 25,000 times a second.
 
     Attributes:
         precise: how many of them want to be woken precisely.
@@ -179,11 +179,11 @@ class LoopTimer:
 
     @property
     def early_ns(self) -> int:
-        """Return how much too early a task is woken that then spins."""
+        """Return how early a task is woken to spin until its deadline."""
         return 0 if self.crowded else _SPIN_NS
 
     def opened(self) -> bool:
-        """Have a timer of the kernel; return False where there is none."""
+        """Open a timer of the kernel; return False if there is none."""
         if self._timer is None:
             descriptor = _open_timer()
             if descriptor is None:
@@ -233,12 +233,12 @@ class LoopTimer:
             self._set(self._timer, next_ns and max(next_ns, self._quiet_to_ns))
 
     def _set(self, timer: "_Timer", instant_ns: int | None) -> None:
-        """Set the timer, which makes it forget that it rang; None: it does not ring again."""
+        """Set the timer, which clears an earlier ring; with None it does not ring again."""
         self._set_to_ns = instant_ns
         _set_timer(timer.descriptor, instant_ns or 0)
 
     def close(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Give the descriptor back: no one sleeps any more, or the loop is closed (None)."""
+        """Close the descriptor: no task sleeps any more, or the loop is closed (None)."""
         if self._timer is not None:
             if loop is not None:
                 loop.remove_reader(self._timer.descriptor)
@@ -247,7 +247,7 @@ class LoopTimer:
 
 
 class _Pacer:
-    """Calls a function at the instants that it returns, from the event loop itself."""
+    """A caller of a function at the instants that it returns, from the event loop itself."""
 
     def __init__(self, timer: LoopTimer, beat: Callable[[], int | None], *, precise: bool) -> None:
         self._timer = timer
@@ -284,7 +284,7 @@ class _Pacer:
 
 
 class _Timer:
-    """A timer's descriptor, which is closed with its event loop if no one does so before."""
+    """A timer's descriptor, which is closed with its event loop at the latest."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -341,7 +341,7 @@ SWITCH_INTERVAL_S = 0.0005
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Keep Python from pausing the caller: no collection of old objects, short lock intervals."""
+    """Keep Python from pausing the caller: collect no old objects, switch threads often."""
     interval = sys.getswitchinterval()
     gc.collect()
     gc.freeze()

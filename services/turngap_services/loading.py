@@ -38,7 +38,7 @@ _TOO_LITTLE = re.compile(r"out of memory|bad.?alloc|failed to allocate|not alloc
 def lazily(function: str) -> Callable[..., Any]:
     """Return a function that imports `MODULE:FUNCTION` when it is called, and calls it.
 
-    Engines take long to import, and many a machine lacks what they need.
+    Engines take long to import, and many machines lack their modules.
     """
     module, _, name = function.partition(":")
 
@@ -77,7 +77,7 @@ class Fitted(BaseModel):
         """Read what was fitted.
 
         Raises:
-            InputError: the file is not one that the command writes.
+            InputError: the file is not as the command writes it.
         """
         try:
             return cls.model_validate_json(text)
@@ -90,7 +90,7 @@ class Fitted(BaseModel):
 
     @classmethod
     def shipped(cls, package: str, name: str) -> Self:
-        """Read the file of a package."""
+        """Read the fitted file that a package ships."""
         return cls.read(resources.files(package).joinpath(name).read_text("utf-8"), name)
 
 
@@ -114,8 +114,8 @@ def too_little_memory(error: Exception, what: str, hint: str) -> AgentError | No
 
     Args:
         error: the library's error.
-        what: needs more memory than there is.
-        hint: names what needs less.
+        what: the part that needs more memory than there is.
+        hint: a remedy that needs less memory.
     """
     if not isinstance(error, MemoryError) and not _TOO_LITTLE.search(str(error)):
         return None
@@ -160,9 +160,9 @@ def engine_trouble(error: Exception, what: str, part: str, less_memory: str) -> 
 
     Args:
         error: the library's error.
-        what: is loaded or run.
+        what: the thing that is loaded or run.
         part: the stack's table with `device` and `compute_type`.
-        less_memory: names what needs less memory.
+        less_memory: a remedy that needs less memory.
     """
     if found := _COMPUTE_TYPE.search(str(error)):
         return AgentError(
@@ -206,7 +206,7 @@ SIZES_MB = {
 
 
 def needs(extra: str, *modules: str) -> tuple[Need, ...]:
-    """Return the need of modules that an extra brings."""
+    """Return the needs for these modules, which an extra brings."""
     return tuple(_need("module", module, extra) for module in modules)
 
 
@@ -247,7 +247,7 @@ class Place:
 
 
 def place(device: Device, compute_type: Compute | None, part: str) -> Place:
-    """Choose for `auto` and for no compute type; makes the card's libraries ready.
+    """Choose a device and a number format; make the card's libraries ready.
 
     Args:
         device: `auto` is the card, if there is one and its libraries are there; else the CPU.
@@ -255,7 +255,7 @@ def place(device: Device, compute_type: Compute | None, part: str) -> Place:
         part: the stack's table with these settings, for the errors' hints.
 
     Raises:
-        AgentError: `cuda` was asked for and cannot be had; the hint says what is missing.
+        AgentError: `cuda` was requested but is not available; the hint says what is missing.
     """
     import ctranslate2
 
@@ -277,7 +277,7 @@ def place(device: Device, compute_type: Compute | None, part: str) -> Place:
 
 @cache
 def load_libraries() -> None:
-    """Open cuBLAS, so that CTranslate2 finds it by its name: the system's, or else the extra's.
+    """Open the system's cuBLAS, or else the extra's, so that CTranslate2 finds it by name.
 
     Raises:
         OSError: it is in neither place, or cannot be opened.
@@ -352,12 +352,12 @@ def pinned(kind: str, name: str) -> Weights | None:
 
 
 def pinned_names(kind: str) -> list[str]:
-    """Return the names of that kind."""
+    """Return the pinned names of that kind."""
     return list(_pins(os.environ.get(PINS_VARIABLE, "")).get(kind, {}))
 
 
 def unpinned(kind: str, name: str, repository: str, *patterns: str) -> Weights:
-    """Return weights of which nothing is pinned: the newest of a repository's files that match."""
+    """Return unpinned weights: the newest files of a repository that match."""
     fetched_as = _SETTINGS[kind] + name
     return Weights(f"{kind} {name}", repository, "main", patterns=patterns, fetched_as=fetched_as)
 

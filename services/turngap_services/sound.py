@@ -1,6 +1,6 @@
-"""Levels of a voice: brought to one, and where it was last audible. No I/O, no clock.
+"""Levels of a voice: levelling it, and finding where it was last audible. No I/O, no clock.
 
-`Sound` only decides what is worth reading: a sound that is missed here is still read if the VAD
+`Sound` only decides which audio is worth reading: a sound that it misses is still read if the VAD
 hears it (`Utterance.stop`).
 """
 
@@ -28,11 +28,11 @@ class Levelled:
 
     The gain follows the loudest 30 ms so far, so it can only fall: it never raises the noise
     between two words of one utterance. It moves by frames of 10 ms that count from the first
-    sample, so that how the stream is cut changes nothing.
+    sample, so that the cuts of the stream change nothing.
 
     Args:
         rate: sample rate, Hz.
-        known: audio of the utterance that is there already, as the pre-roll and the first word are
+        known: audio of the utterance that is already there, such as the pre-roll and the first word
             when a VAD has found its start. It sets the first gain, and must still be fed.
     """
 
@@ -58,7 +58,7 @@ class Levelled:
         return _to_pcm(frames * ramps).reshape(-1)
 
     def flush(self) -> Pcm:
-        """Return the samples of the last frame, which did not become complete."""
+        """Return the samples of the last, incomplete frame."""
         rest, self._waiting = self._waiting, self._waiting[:0]
         return _to_pcm(rest * self._gain)
 
@@ -126,10 +126,10 @@ def samples(ms: float) -> int:
 
 
 def require_rate(engine: str, rate_hz: int) -> None:
-    """Refuse a pipeline of another rate than a recogniser hears.
+    """Raise an error if the pipeline's rate is not the recogniser's.
 
     Raises:
-        ValueError: says both rates.
+        ValueError: the rates differ; the message names both.
     """
     if rate_hz != RATE:
         raise ValueError(f"{engine} hears {RATE} Hz, the pipeline has {rate_hz} Hz")

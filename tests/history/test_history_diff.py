@@ -142,7 +142,7 @@ def test_what_is_no_run_is_bad_input_and_says_what_to_give(tmp_path, reference, 
     check = every_document(tmp_path / "all")["check"]
     done = diff(capsys, reference, check)
     assert done.code == 2
-    assert "is no single run: it holds" in done.err
+    assert "is not a single run: it holds" in done.err
     assert diff(capsys, reference, tmp_path / "gone").code == 2
     done = diff(capsys, reference, reference)
     assert (done.code, "the same run" in done.err) == (2, True)

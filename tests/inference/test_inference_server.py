@@ -118,8 +118,8 @@ def test_in_44_gb_fit_about_20b_at_fp16_and_40b_at_int8() -> None:
     with pytest.raises(InputError, match=r"70b at fp16 does not fit: 141\.1 GB") as refused:
         Server(WAFER, find_model("llama-3.3-70b"), weights="fp16")
     assert refused.value.kind == "inference.no_fit"
-    assert "in 44 GB fit about 20B at fp16, about 40B at int8" in refused.value.hint
-    assert "take 4 × wafer" in refused.value.hint
+    assert "44 GB hold about 20B at fp16, about 40B at int8" in refused.value.hint
+    assert "needs 4 × wafer" in refused.value.hint
     assert Server(WAFER, find_model("llama-3.3-70b"), 4, weights="fp16").kv_tokens > 4096
 
 

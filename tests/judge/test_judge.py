@@ -329,7 +329,7 @@ def test_other_scenarios_than_were_played_are_refused(tmp_path: Path, library: P
     run = told(tmp_path, library, "right")
     assert list(expectations(run, library)) == ["talk"]
     (library / "talk.yaml").write_text(YAML.replace("small one", "tiny one"))
-    with pytest.raises(InputError, match="was changed since"):
+    with pytest.raises(InputError, match="has changed since"):
         expectations(run, library)
     (library / "talk.yaml").rename(library / "other.yaml")
     with pytest.raises(InputError, match="'talk', which is not in") as e:

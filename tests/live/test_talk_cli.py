@@ -40,7 +40,7 @@ def ended_with(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--no-keep", "--out", "x"), "--no-keep keeps nothing"),
+        (("--no-keep", "--out", "x"), "--no-keep stores nothing"),
         (("--token", "short"), "the token has 5 characters"),
         (("--origin", "talk.example.org"), "is not an origin"),
         (("--offer", "nonesuch"), "no llm backend named 'nonesuch'"),

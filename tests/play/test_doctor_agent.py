@@ -64,7 +64,7 @@ def test_what_is_started_needs_no_listener(folder: Path, port: int, closed: int)
     check = found(folder, f'agent = "ws://127.0.0.1:{port}/ws"\n{start}')
     assert not check.ok
     assert f"but 127.0.0.1:{port} is in use already" in check.detail
-    assert "take `start` out of turngap.toml" in check.remedy
+    assert "remove `start` from turngap.toml" in check.remedy
 
 
 @pytest.mark.parametrize(

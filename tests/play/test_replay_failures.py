@@ -162,7 +162,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 def test_the_embedded_agent_killed_in_mid_turn(ended: Ended) -> None:
     replay = ended[kill_the_agent]
     assert replay.code == 4
-    why = "the agent ended in mid-conversation (it was killed, as a system that is out of"
+    why = "the agent ended in mid-conversation (it was killed, perhaps because"
     assert why in replay.err
     outcomes = [t["outcome"] for t in turns_on_disk(only_run(replay.out))]
     assert outcomes[0] != "error"

@@ -136,7 +136,7 @@ def test_the_curve_of_a_bot_starts_it(
     ("arguments", "words"),
     [
         (("replay", "--start", BOT), "turngap starts it itself"),
-        (("check", "--start-against", BOT, "--budget", "gap=800"), "no reference at hand"),
+        (("check", "--start-against", BOT, "--budget", "gap=800"), "no URL of the reference"),
         (
             ("check", "--start", BOT, "--agent", HERE, "--against", HERE, "--start-against", BOT),
             "would be one and the same",

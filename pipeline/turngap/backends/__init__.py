@@ -461,7 +461,7 @@ def value_of(text: str) -> Any:
         raise InputError(
             "backend.value",
             f"{shown(text, 80)} has {len(text)} characters, expected at most {MAX_VALUE}",
-            hint="write it into a stack file, if it is a prompt",
+            hint="if it is a prompt, write it into a stack file",
         )
     try:
         values = parse_toml(f"value = {text}")
@@ -469,6 +469,6 @@ def value_of(text: str) -> Any:
         return text.strip()
     except ValueError as e:
         raise InputError(
-            "backend.value", f"{shown(text, 80)} is no value: {e}", hint="give it as TOML"
+            "backend.value", f"{shown(text, 80)} is not a value: {e}", hint="write it as TOML"
         ) from e
     return values["value"] if len(values) == 1 else text.strip()

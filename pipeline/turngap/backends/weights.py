@@ -231,12 +231,12 @@ def _fetch_one(state: State) -> None:
             "weights.digest",
             f"{names} of {weights.repository}: not the file that is pinned"
             f"{f' in {weights.pins}' if weights.pins else ''}; what came was removed",
-            hint="try once more; if it stays, it was changed on the way or on the hub",
+            hint="try again; if the error stays, the file was changed on the way or on the hub",
         )
     if not state.complete:
         names = " or ".join([file.path for file in state.missing] or paths)
         message = f"{weights.repository}: the hub has no {names} at {weights.revision}"
-        raise AgentError("weights.hub", message, hint="check the name")
+        raise AgentError("weights.hub", message, hint="check the repository's name")
 
 
 def _download(weights: Weights, paths: list[str], *, anew: bool) -> Path:

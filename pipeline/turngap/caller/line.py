@@ -39,7 +39,7 @@ NOT_READY = "agent.not_ready"
 UNREADY = "agent.unready"
 
 # What an agent may be that was never heard in the dialect.
-OTHER_PROTOCOL = "is this its protocol? Without --dialect, turngap finds out"
+OTHER_PROTOCOL = "is this its dialect? Without --dialect, turngap detects it"
 # What may be wrong where it hangs up with a code of its own, or in a later call.
 ONE_URL_A_CALL = (
     "if its URL or token lets in one call, name the dialect, since finding it out takes a call, "
@@ -463,7 +463,7 @@ def _cannot_begin(message: Unreadable) -> AgentError:
         return AgentError(
             "agent.audio",
             f"the agent's audio cannot be played: {message.why}",
-            hint="let it send mono audio as this dialect has it; PCM16 at 8,000 to 192,000 Hz",
+            hint="send mono audio in this dialect's format; PCM16 has 8,000 to 192,000 Hz",
         )
     return AgentError(
         "agent.other_protocol",

@@ -104,8 +104,8 @@ class CheckPlan(PlayPlan):
         if start_against is not None and against is None:
             raise InputError(
                 "check.nothing_to_start",
-                "there is no reference at hand that could be started",
-                hint="give its URL too: against",
+                "a command for the reference is given, but no URL of the reference",
+                hint="give its URL as well: against",
             )
         if against is None and baseline is None and save is None and not budgets:
             raise InputError(

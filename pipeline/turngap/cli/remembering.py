@@ -155,7 +155,7 @@ def diff(_: typer.Context, asked: Asked) -> None:
     reference, candidate = _run(before, root), _run(after, root)
     if reference.path.resolve() == candidate.path.resolve():
         raise InputError(
-            "history.same_run", f"{before} and {after} are the same run", hint="give two runs"
+            "history.same_run", f"{before} and {after} are the same run", hint="give another"
         )
     record = compare_stored(reference, candidate, Limits(asked.limit_p50_ms, asked.limit_p95_ms))
     folder = Path() if html is None else html.parent
@@ -206,7 +206,7 @@ def _run(name: str, root: Path | None) -> "Run":
     if inner and not (folder / RUN_FILE).exists():
         raise InputError(
             "history.not_a_run",
-            f"{name} is no single run: it holds {', '.join(inner)}",
-            hint=f"give one of those: {folder / inner[0]}",
+            f"{name} is not a single run: it holds {', '.join(inner)}",
+            hint=f"name one of these runs: {folder / inner[0]}",
         )
     return read_run(folder)

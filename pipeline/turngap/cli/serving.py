@@ -185,8 +185,8 @@ def _keeping(asked: Asked) -> "Keeping":
     if not asked.keep and (asked.out is not None or asked.record is not None):
         raise InputError(
             "serve.keep",
-            "--no-keep keeps nothing, --out and --record say where to",
-            hint="drop one",
+            "--no-keep stores nothing, so --out and --record have no effect",
+            hint="drop --no-keep, or the other two",
         )
     root = (asked.out or DEFAULT_ROOT) if asked.keep else None
     return Keeping(root, asked.record, write_html)

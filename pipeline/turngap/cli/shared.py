@@ -141,7 +141,7 @@ def _stdout() -> Iterator[None]:
         _write_to_nobody()
         if isinstance(e, OSError) and not isinstance(e, BrokenPipeError):
             message = f"stdout cannot be written to: {e.strerror or e}"
-            raise InputError("stdout.unwritable", message, hint="send it elsewhere") from e
+            raise InputError("stdout.unwritable", message, hint="write to a file") from e
 
 
 def _write_to_nobody() -> None:

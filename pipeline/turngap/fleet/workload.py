@@ -36,7 +36,7 @@ class TurnSample:
         reply_ms: how long the reply sounds.
         user_tokens: tokens that the person's words add to the prompt.
         reply_tokens: tokens of the reply.
-        opening_tokens: tokens of it until the TTS has something to say.
+        opening_tokens: tokens of the reply until the TTS has words to speak.
     """
 
     before_ms: float

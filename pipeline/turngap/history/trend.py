@@ -203,7 +203,7 @@ def _near(part: Floats) -> Floats:
 
 
 def _scores(series: Floats) -> Floats:
-    """Return how much the means around the best place of each row differ, in standard errors."""
+    """Return each row's largest difference of means around a place, in standard errors."""
     n = series.shape[-1]
     at = np.arange(LEAST_BESIDE, n - LEAST_BESIDE + 1)
     over = np.cumsum(series - series.mean(axis=-1, keepdims=True), axis=-1)[..., at - 1]

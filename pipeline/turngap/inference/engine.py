@@ -61,7 +61,7 @@ def _bad(name: str, value: object, want: str) -> InputError:
 
 
 class PrefixCache:
-    """Keeps keys and values of conversations whose reply is done, as long as there is room.
+    """A store of the keys and values of conversations whose reply is done, while there is room.
 
     Args:
         shared: how many tokens at the start of every prompt are the same. They are computed once
@@ -74,10 +74,9 @@ class PrefixCache:
         self._tokens = 0
 
     def take(self, session: Hashable, prompt: int, spare: int) -> int:
-        """Return how many tokens of a prompt need not be computed; the last one always must be.
+        """Return how many tokens of a prompt are cached; the last one must always be computed.
 
-        Other conversations may take `spare` tokens from now on: those used least recently are
-        dropped.
+        Other conversations may keep `spare` tokens; the least recently used are dropped.
         """
         hit = self._kept.pop(session, 0)
         self._tokens -= hit
@@ -121,12 +120,12 @@ class Request:
         opening: the reply's token that the caller waits for, 1 to `output`; 1 is the first.
         tokens: tokens of the whole conversation, this reply included.
         session: the conversation, for the prefix cache; None if it belongs to none.
-        tag: for the engine's caller; with speculative decoding it seeds the reply's draws.
+        tag: free for the engine's caller; with speculative decoding it seeds the reply's draws.
         arrived_ps, admitted_ps, first_ps, opening_ps, done_ps: when it arrived, when the engine
             admitted it, when its first token, its opening and its last token were out; -1 until
             then.
-        hit: prompt tokens that the prefix cache spared.
-        stopped: whether it was cancelled.
+        hit: prompt tokens that came from the prefix cache.
+        stopped: whether the request was cancelled.
     """
 
     arrived_ps: int = -1
@@ -157,7 +156,7 @@ class Request:
         self.tag = tag
 
     def check(self, room: int) -> None:
-        """Check that it can be submitted to an engine with room for that many tokens.
+        """Check that the request fits an engine with room for that many tokens.
 
         Raises:
             InputError: the conversation would never fit.

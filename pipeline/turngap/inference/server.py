@@ -396,7 +396,7 @@ class Server:
             f"{self.model.name} at {self.weights} does not fit: {needed:.4g} GB of weights and "
             f"{cache:.2g} GB for one conversation of {self.context} tokens, but {parts} "
             f"has {held:.4g} GB, of which {self.accelerator.usable:.0%} can be used",
-            hint=f"in {held:.4g} GB fit {fits}; for this one take {enough} × "
+            hint=f"{held:.4g} GB hold {fits}; this model needs {enough} × "
             f"{self.accelerator.name}, fewer bits or a smaller model",
         )
 

@@ -126,7 +126,7 @@ BEFORE_MS = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """A recogniser's text of a reply, or why it made nothing of it."""
+    """A recogniser's text of a reply, or the reason why there is none."""
 
     text: str
     why_none: str | None = None
@@ -150,8 +150,8 @@ class _Sink(FrameProcessor):
 async def transcribe(spec: BackendSpec, settings: BackendSettings, pcm: Pcm) -> Transcript:
     """Have a recogniser read a reply, mono int16 at `RATE`, as one utterance.
 
-    Each reply gets a recogniser of its own, so that none is read by what was learnt of another. It
-    is for engines that have said all by the time their utterance ends, or when they are ended.
+    Each reply gets a recogniser of its own, so that nothing learnt from one reply changes another.
+    Use engines that have sent all text when their utterance ends, or when they are ended.
     """
     service, sink = spec.create(settings, MonotonicClock()), _Sink()
 
@@ -214,8 +214,8 @@ def judge_backend(text: str, library: Path | None) -> ConfiguredBackend:
     """Parse and configure the LLM for `--judge`.
 
     Raises:
-        InputError: unknown backend or setting, not of that form, or an LLM that judges nothing.
-        AgentError: it needs what this machine lacks.
+        InputError: a wrong form, an unknown backend or setting, or an LLM that cannot judge.
+        AgentError: this machine lacks something that it needs.
     """
     choice = BackendChoice.parse(text)
     spec = find("llm", choice.backend)
@@ -224,7 +224,7 @@ def judge_backend(text: str, library: Path | None) -> ConfiguredBackend:
         raise InputError(
             "judge.cannot",
             f"llm backend {spec.name!r} can give no verdict on an answer",
-            hint=f"those that can: {those}; take another one than those judged",
+            hint=f"those that can: {those}; do not judge a model by itself",
         )
     return choice.configured("llm", {"library": library_dir(library)})
 
@@ -234,7 +234,7 @@ def recogniser_backend(text: str, library: Path | None) -> ConfiguredBackend:
 
     Raises:
         InputError: unknown backend or setting, or not of that form.
-        AgentError: it needs what this machine lacks.
+        AgentError: this machine lacks something that it needs.
     """
     choice = BackendChoice.parse(text)
     defaults: dict[str, Any] = {"library": library_dir(library)}
@@ -244,7 +244,7 @@ def recogniser_backend(text: str, library: Path | None) -> ConfiguredBackend:
 
 
 def judged_with(engine: ConfiguredBackend, prompt: str | None = None) -> JudgedWith:
-    """Build the record of the judge that a run stores."""
+    """Build the record of the judge for the run's folder."""
     settings = engine.settings.model_dump(mode="json", exclude={"library"})
     return JudgedWith(
         backend=engine.spec.name,
@@ -270,14 +270,14 @@ def expectations(run: Run, library: Path | None) -> Mapping[str, Scenario]:
             raise InputError(
                 "judge.no_scenario",
                 f"{run.path} played the scenario {name!r}, which is not in {folder}",
-                hint="name the folder that it was played from: --library DIR",
+                hint="name the folder with that scenario: --library DIR",
             )
         loaded, played = load_scenario(known[name]), run.record.scenario_hashes.get(name)
         if played is not None and loaded.content_hash() != played:
             raise InputError(
                 "judge.changed",
-                f"{known[name]} is not what {run.path} played: it was changed since",
-                hint="judge with the scenarios of that time, or play again",
+                f"{known[name]} has changed since {run.path} played it",
+                hint="judge with the scenarios as they were played, or play them again",
             )
         found[name] = loaded.scenario
     return found
@@ -289,7 +289,7 @@ OnTurn = Callable[[], None]
 def transcribed(
     run: Run, recogniser: ConfiguredBackend, scenarios: Mapping[str, Scenario], on_turn: OnTurn
 ) -> Run:
-    """Judge each turn by the recogniser's transcript of the agent's sound, and store that.
+    """Judge each turn by a recogniser's transcript of the agent's sound, and store the verdicts.
 
     Raises:
         InputError: the run cannot be written to.
@@ -325,13 +325,13 @@ async def _answer(
 def judged(
     run: Run, model: ConfiguredBackend, scenarios: Mapping[str, Scenario], on_turn: OnTurn
 ) -> Run:
-    """Have a model judge each turn of which something was heard, and store its verdicts.
+    """Have a model judge each turn with an audible reply, and store its verdicts.
 
     It judges the recogniser's words where a run was transcribed, else the agent's.
 
     Raises:
         InputError: the run cannot be written to.
-        TurngapError: the model cannot be used at all; of one that fails at a turn, that is stored.
+        TurngapError: the model cannot be used at all; a failure at one turn is stored instead.
     """
     model.prepare()
 
@@ -402,7 +402,7 @@ def judge_comparison(
 ) -> tuple[ComparisonRecord, list[Run]]:
     """Let the model judge every run of the comparison in `folder`, and store its verdicts.
 
-    The rules' verdicts, and all that rests on them, stay as they are.
+    The rules' verdicts, and all figures based on them, stay unchanged.
 
     Raises:
         InputError: a run or its scenarios are not there or were changed, or cannot be written to.

@@ -67,7 +67,7 @@ _TEXTS = Annotated[list[_TEXT], BeforeValidator(_listed)]
 
 
 class Keys(BaseModel):
-    """A table of the file; a key that was not given is None."""
+    """A table of the defaults file; a missing key is None."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -158,7 +158,7 @@ def read_defaults() -> Defaults | None:
             raise InputError(
                 "config.two_files",
                 f"{files[0].path} and {files[1].path} both have defaults for turngap",
-                hint=f"move those of {files[1].name} into {files[0].path}",
+                hint=f"move the defaults of {files[1].name} into {files[0].path}",
             )
         if files:
             return files[0]
@@ -229,7 +229,7 @@ def _read(file: Path, *, required: bool = False) -> Defaults | None:
             "config.owner",
             f"{shown} belongs to another user (uid {whose}), and could run commands with your "
             "rights",
-            hint=f"read it; then {VARIABLE}={shown} takes it, and {VARIABLE}=none reads no file",
+            hint=f"read the file; to use it, set {VARIABLE}={shown}, or none to ignore it",
         )
     try:
         document = Document.model_validate(values)

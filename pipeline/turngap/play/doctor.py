@@ -291,7 +291,7 @@ def _agent(
             words += f", so nothing has to listen at {at} now"
             return Check("agent", True, words, needed=False)
         words += f", but {at} is in use already"
-        remedy = f"end what serves there, or take `start` out of {defaults.name} to measure it"
+        remedy = f"stop the server there, or remove `start` from {defaults.name} to measure it"
         return Check("agent", False, words, remedy, needed=False)
     if problem is None:
         return Check("agent", True, f"{at} is served ({where})", needed=False)

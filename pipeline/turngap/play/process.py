@@ -170,7 +170,7 @@ def ended(what: str, code: int, log: Path) -> AgentError:
     if code == -signal.SIGKILL:
         return AgentError(
             "agent.killed",
-            f"{what} (it was killed, as a system that is out of memory does)",
+            f"{what} (it was killed, perhaps because memory ran out)",
             hint=f"give it more memory, or smaller models (turngap backends); its log: {log}",
         )
     return AgentError(
@@ -408,7 +408,7 @@ def _slow_start(what: str, command: str, log: Path) -> AgentError:
         "agent.slow_start",
         f"{_shown(command)} {what} after {START_TIMEOUT_S:g} s"
         + (f"; the end of its log: {end}" if end else ""),
-        hint=f"is the URL's port the one that it serves at? Its log: {log}",
+        hint=f"does it listen at the URL's port? Its log: {log}",
     )
 
 

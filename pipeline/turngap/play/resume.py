@@ -88,7 +88,7 @@ def continued(
     if strangers := [key for key in known if key.startswith("--set ") and key not in stored]:
         raise InputError(
             "resume.settings",
-            f"{strangers[0]}: the run was played without it, and is continued as it began",
+            f"{strangers[0]}: the run was played without this setting",
             hint="drop it, or play a run of its own",
         )
     spoiled = {_key(flag) for flag in given if REMOVED in str(flag[1])}
@@ -100,7 +100,7 @@ def continued(
             "resume.typed",
             f"{run.path} may be another person's, so what acts or names a secret is not taken from "
             f"it: {', '.join(lacking)}",
-            hint=f"check each word, and give it again{secrets}: {command}",
+            hint=f"check each word of this command, then run it{secrets}: {command}",
         )
     choice = AgentChoice.of(
         agent or asked.agent,

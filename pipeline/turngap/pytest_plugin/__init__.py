@@ -7,9 +7,8 @@
         run.assert_gap(p95_ms=800)
         run.assert_cut_ins(at_most=0.05)
 
-Where the bot has a `MarksObserver`, `run.assert_stage("llm_first_token", p95_ms=450)` holds one
-stage to its share of the budget. No stage of a bot without marks is known; such a test is
-inconclusive.
+If the bot has a `MarksObserver`, `run.assert_stage("llm_first_token", p95_ms=450)` holds one stage
+to its share of the budget. A bot without marks reports no stages, and such a test is inconclusive.
 
 This module and what it imports at the top are loaded into every test run where turngap is
 installed: nothing heavy here. `fixture` and all below it come with the first test that measures.
@@ -98,7 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header() -> str | None:
     """Name the repository's file, and the command that it starts.
 
-    A file that cannot be used fails the tests that measure, and no others.
+    A file that cannot be used fails only the tests that measure.
     """
     from turngap.play.defaults import read_defaults
 
@@ -115,7 +114,7 @@ def pytest_report_header() -> str | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark whatever uses the fixture: `-m "not turngap"` then leaves out all that plays audio."""
+    """Mark all tests with the fixture: `-m "not turngap"` then leaves out all that play audio."""
     for item in items:
         uses = "turngap" in getattr(item, "fixturenames", ())
         if uses and item.get_closest_marker("turngap") is None:
@@ -160,7 +159,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Skip a test that is inconclusive, where that was asked for."""
+    """Skip an inconclusive test, if the user wants that."""
     __tracebackhide__ = True
     with _skipping(item):
         yield
@@ -192,7 +191,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: "pytest.CallInfo[None]") 
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Write each measured test with its figures, its verdict and where its runs are."""
+    """Write each measured test with its figures, its verdict and the folders of its runs."""
     reports = [report for reports in terminalreporter.stats.values() for report in reports]
     rows: list[Row] = [row for report in reports for row in getattr(report, ROWS, ())]
     if not rows:

@@ -64,9 +64,8 @@ class Turngap:
 
         Args:
             agent: a stack's name, a stack file or a `ws://` URL; `start="python bot.py"` starts
-                that bot. One that the test starts itself belongs in a process of its own, or it
-                delays its own caller.
-            settings: the keywords of `turngap.replay`, over those of the marker `turngap`.
+                that bot. Start a bot in a process of its own, or it delays the caller in the test.
+            settings: keywords of `turngap.replay`, which replace those of the marker `turngap`.
 
         Raises:
             InputError: a setting is wrong.
@@ -89,7 +88,7 @@ class Turngap:
 
         Args:
             agent: the candidate.
-            settings: the keywords of `turngap.check`, over those of the marker `turngap`.
+            settings: keywords of `turngap.check`, which replace those of the marker `turngap`.
 
         Raises:
             InputError: a setting is wrong, or the baseline cannot be read.
@@ -187,7 +186,7 @@ def one_at_a_time(file: Path | None = None) -> Iterator[None]:
     """Wait for the lock of all replays on this machine and hold it: two would disturb each other.
 
     Under xdist, or with two terminals, each waits here for its turn.
-    It is the kernel's, not the file's existence: a process that dies gives it back.
+    The kernel keeps the lock, and a process that dies releases it; the file alone is no lock.
     """
     # Not at the top: this module is imported on every platform that runs pytest.
     import fcntl
@@ -204,7 +203,7 @@ def one_at_a_time(file: Path | None = None) -> Iterator[None]:
 
 @contextmanager
 def _warnings_kept(warnings: list[str]) -> Iterator[None]:
-    """Add what turngap's logger warns of meanwhile, as of telemetry that could not be sent."""
+    """Add the warnings of turngap's logger meanwhile, such as of telemetry that was not sent."""
 
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -236,7 +235,7 @@ def _marker_settings(marker: pytest.Mark | None) -> dict[str, Any]:
     """Return the marker's keywords.
 
     Raises:
-        InputError: it has others, or arguments without a name.
+        InputError: the marker has unknown keywords, or arguments without a name.
     """
     if marker is None:
         return {}
@@ -325,7 +324,7 @@ class Watched:
 
 
 def writer_of(config: pytest.Config) -> Callable[[str], None]:
-    """Return what shows a line on pytest's terminal, past its capture.
+    """Return a function that shows a line on pytest's terminal, past its capture.
 
     It shows nothing in a log that no one watches: without a terminal, `-v` or `-s`; nor under
     xdist, whose processes have no terminal.
@@ -349,7 +348,7 @@ def writer_of(config: pytest.Config) -> Callable[[str], None]:
 def _planned(asked: Mapping[str, Any]) -> tuple[int, float] | tuple[None, None]:
     """Estimate how many turns a replay plays, and how long they take, in seconds.
 
-    Return None for what cannot be played: the call itself says why.
+    Return None if it cannot be played: the call itself raises the reason.
     """
     from turngap.play.plan import PlayPlan
     from turngap.scenario.library import chosen

@@ -1,4 +1,4 @@
-"""A finished run, what can be asserted of it, and what a failed assertion prints."""
+"""A finished run, its assertions, and the output of failed ones."""
 
 import shutil
 from bisect import bisect_left
@@ -32,12 +32,12 @@ GAP = "turn gap"
 
 
 class MeasuredRun(Run):
-    """A run that was played to its end by a caller that was not starved.
+    """A run that was played to its end by a caller that was never starved.
 
-    Every assertion counts turns without a reply as slower than any other. `sure=True` asks for
-    more than what was observed in these turns: the 95 % bound of the figure has to keep the limit,
-    and where it does not the test is inconclusive. What cannot be decided at all (p95 of 3 turns)
-    is inconclusive either way.
+    Every assertion counts turns without a reply as slower than any other. With `sure=True`, the
+    observed figure is not enough: its 95 % bound has to keep the limit, and if it does not, the
+    test is inconclusive. A figure that cannot be known at all (p95 of 3 turns) is inconclusive
+    either way.
 
     An assertion that makes no sense (no such stage, no limit) raises an `InputError`.
 
@@ -50,14 +50,14 @@ class MeasuredRun(Run):
         self.asserted = False
 
     def assert_hit_rate(self, at_least: float = 0.95, *, sure: bool = False) -> None:
-        """At least this share of all turns was answered within the budget.
+        """Assert that at least this share of all turns was answered within the budget.
 
         With `sure`, the lower end of the 95 % interval has to reach it: 0.95 then takes 72 calls
         without a miss, whatever their turns. Rounds count: the assertion is about these recordings,
         while the interval of a report is about turns like them.
 
         Raises:
-            LatencyError: the share is below.
+            LatencyError: the share is below it.
             InconclusiveError: `sure`, and the interval holds `at_least`.
         """
         __tracebackhide__ = True
@@ -90,7 +90,7 @@ class MeasuredRun(Run):
         cut-in.
 
         Raises:
-            LatencyError: the share is above.
+            LatencyError: the share is above it.
             InconclusiveError: `sure`, and the interval holds `at_most`.
         """
         __tracebackhide__ = True
@@ -144,7 +144,7 @@ class MeasuredRun(Run):
         max_ms: float | None = None,
         sure: bool = False,
     ) -> None:
-        """One stage of the gap keeps these limits, as `assert_gap`.
+        """Assert that one stage of the gap keeps these limits, as `assert_gap` does for the whole.
 
         A turn that was answered without the mark that ends the stage counts as over it.
 
@@ -174,7 +174,7 @@ class MeasuredRun(Run):
         self._hold(stage, figures, limits, sure)
 
     def assert_outcome(self, scenario: str, turn: int, outcome: Outcome = "answered") -> None:
-        """One turn of a scenario, counted from 1, ended so in every repeat.
+        """Assert that one turn of a scenario, counted from 1, ended so in every repeat.
 
         Raises:
             LatencyError: it ended otherwise.
@@ -204,7 +204,7 @@ class MeasuredRun(Run):
         return f"{words.ms(budgets.pop())} ms" if len(budgets) == 1 else "their budget"
 
     def _figures(self, value: Callable[[Turn], float | None]) -> Figures:
-        """Return the figures of every turn that was due a reply and had the chance to give one."""
+        """Return the figures of every turn that was due a reply and had a chance to get it."""
         due = [(value(t) if t.replied else None, t) for _, t in due_gaps(counted_turns(self.turns))]
         return sorted(((inf if ms is None else ms, t) for ms, t in due), key=lambda f: -f[0])
 
@@ -333,7 +333,7 @@ def offenders(turns: Sequence[Turn]) -> str:
 
 
 def blame(offending: Sequence[Turn], others: Sequence[Turn]) -> str | None:
-    """Name the stage that makes the difference between too slow turns and the others."""
+    """Name the stage that makes most of the difference between slow turns and the others."""
     slow, usual = _medians(offending), _medians(others)
     if not slow:
         return None
@@ -345,14 +345,14 @@ def blame(offending: Sequence[Turn], others: Sequence[Turn]) -> str | None:
 
 
 def _medians(turns: Sequence[Turn]) -> dict[str, float]:
-    """Median of each stage in ms, over the turns that were answered; 0 where one lacks it."""
+    """Return each stage's median in ms over the answered turns; a missing stage counts as 0."""
     answered = [turn.stage_ms for turn in turns if turn.replied]
     names = dict.fromkeys(name for stages in answered for name in stages)
     return {name: median(stages.get(name, 0.0) for stages in answered) for name in names}
 
 
 def metric_words(metric: MetricVerdict) -> str:
-    """One metric of a comparison: what changed, how surely, and what would have been seen."""
+    """Describe one metric: its verdict, its change with an interval, and what would decide."""
     if metric.difference is None:
         return f"{metric.name}: {metric.verdict} ({metric.why or 'not known'})"
     bounds = check_words.interval_words(metric)

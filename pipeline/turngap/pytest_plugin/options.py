@@ -20,12 +20,12 @@ DEFAULTS: dict[str, Any] = {"agent": "embedded", "calibration": 8, "starved_ms":
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of the command line, or else in the ini file; None: in neither.
+    """Options of the command line, or else of the ini file; None if in neither.
 
     Attributes:
-        out: where runs are kept; None for pytest's temporary folder, which it clears in time.
+        out: the folder of runs; None for pytest's temporary folder, which pytest clears later.
         rounds: how often everything is played, whatever the tests say.
-        agent: for tests that name none.
+        agent: the agent of tests that name none.
         start: the command that starts that agent; None if it runs, or turngap starts it.
         calibration: known gaps to measure before each run.
         starved_ms: how late the caller may be before a turn counts as starved.
@@ -47,7 +47,7 @@ class Options:
         """Read and check them.
 
         Raises:
-            pytest.UsageError: an ini option has a value that it cannot have.
+            pytest.UsageError: an ini option has a wrong value.
         """
         out, here = _either(config, "out"), config.invocation_params.dir
         configured = config.getoption("turngap_out") is None
@@ -94,7 +94,7 @@ def _collector(config: pytest.Config) -> str | None:
 
 
 def parsed(option: Option) -> Callable[[str], Any]:
-    """Return what reads an option's number from a text, in its range."""
+    """Return a function that reads an option's number from a text and checks its range."""
 
     def parse(text: str) -> Any:
         value: Any = None

@@ -195,7 +195,7 @@ def text_of(path: Path) -> str:
 def parse_with_places(path: Path, text: str) -> tuple[Scenario, CommentedMap]:
     """Parse a scenario as `parse_scenario` does, with the tree in which `line_of` finds keys.
 
-    All who ask for the same text share both, so no one may change them.
+    Callers with the same text share both results, so none may change them.
     """
     tree = load_yaml(text, path, "scenario")
     if not isinstance(tree, CommentedMap):
@@ -359,7 +359,7 @@ def require_inside(library: Path, paths: Iterable[Path]) -> None:
                 "library.outside",
                 f"{path} lies outside the library {library}, from which the agent's recogniser and "
                 "simulated model are made",
-                hint=f"play it without names or files of other folders, or all of {path.parent}",
+                hint=f"leave out names and files of other folders, or play all of {path.parent}",
             )
 
 

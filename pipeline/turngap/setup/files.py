@@ -33,9 +33,9 @@ class Chosen:
 
     Attributes:
         agent: its URL, or the name of a stack.
-        start: the command that starts it; empty: it runs already, or turngap starts it.
-        dialect: of its URL; empty: not known.
-        headers: of its URL.
+        start: the command that starts it; empty if it runs already or turngap starts it.
+        dialect: the dialect of its URL; empty if not known.
+        headers: the headers for its URL.
         scenarios: names to play; empty: all of the library.
         takes_port: whether `--port` can be added to the command.
     """
@@ -73,14 +73,14 @@ def require_no_secrets(chosen: Chosen) -> None:
             raise InputError(
                 "init.secret",
                 f"{name} {clean!r} had a secret in it, and the file is meant to be committed",
-                hint="write ${NAME} in its place, and set the environment variable NAME",
+                hint="write ${NAME} instead, and set the environment variable NAME",
             )
 
 
 def contents(chosen: Chosen, below: Path = Path()) -> dict[str, str]:
-    """Return each file's text by its path, as seen from the folder `below` the repository's root.
+    """Return each file's text by its path from the folder `below` the repository's root.
 
-    For an agent that no action can start there is no workflow, which lies at the root.
+    The workflow belongs at the root; there is none for an agent that the action cannot start.
 
     Raises:
         InputError: there is a secret in the texts.
@@ -102,7 +102,7 @@ def write(
 ) -> list[str]:
     """Write files, each whole; return the paths of those written.
 
-    Existing ones stay, and are not among them; `force` replaces the defaults, but no test and no
+    Existing files stay, and are not in the list; `force` replaces the defaults, but no test and no
     workflow, which people adapt. `root` is the repository's, by default the folder.
 
     Raises:

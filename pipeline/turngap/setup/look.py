@@ -1,4 +1,4 @@
-"""Looks for what could be the bot, and calls it: files that import pipecat, and usual ports."""
+"""Search for the bot, in files that import pipecat and at usual ports, and a call to it."""
 
 import os
 import re
@@ -53,8 +53,8 @@ class Bot:
     Attributes:
         url: where it serves; empty: wherever the command listens.
         start: the command that starts it; None if it runs already.
-        paths: those to try where the URL has none, the likeliest first.
-        takes_port: whether it knows an option `--port`.
+        paths: paths to try if the URL has none, the likeliest first.
+        takes_port: whether the command has an option `--port`.
     """
 
     url: str = ""
@@ -86,7 +86,7 @@ def bot_of(url: str, start: str, folder: Path) -> Bot:
 
 
 def servers() -> list[int]:
-    """Return the usual ports of this machine at which something serves."""
+    """Return the usual ports at which a server listens on this machine."""
     return [port for port in USUAL_PORTS if _serves(port)]
 
 
@@ -111,7 +111,7 @@ async def reached(
 
     Raises:
         InputError: the URL or the command cannot be used.
-        AgentError: it does not start, is not there, or speaks no known dialect.
+        AgentError: the agent does not start, is not there, or speaks no known dialect.
     """
     Endpoint(bot.url or "ws://127.0.0.1", dialect, headers).check()
     async with AsyncExitStack() as stack:

@@ -71,7 +71,7 @@ def refuse_links(file: Path, below: Path) -> None:
                 "document.link",
                 f"{harmless(str(path))} is a link, which may lead to a file of yours elsewhere: no "
                 "link in a stored folder is followed",
-                hint="remove it, or put what it leads to in its place",
+                hint="remove the link, or replace it by its target",
             )
 
 

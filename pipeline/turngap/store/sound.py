@@ -136,7 +136,7 @@ def _check_form(sound: "SoundFile", name: str, typed: str, what: str, channels: 
             f"{what}.not_mono" if channels == 1 else f"{what}.not_stereo",
             f"{name} has {sound.channels} channels, expected {channels}",
             hint=f"`sox {typed} mono.wav remix 1` takes its {sides[0]}, `remix 2` its {sides[1]}: "
-            "take the one with the person alone"
+            "use the one with only the person"
             if channels == 1
             else "",
         )

@@ -39,7 +39,7 @@ Row = tuple[Floats, Floats]
 
 
 def point_figures(turns: Sequence[Turn], **about: object) -> PointRecord:
-    """Compute all figures of one point; `about` holds the fields that its turns do not give."""
+    """Compute all figures of one point; `about` holds fields that do not come from its turns."""
     counted = counted_turns(turns)
     early, due = early_turns(counted), due_gaps(counted)
     return PointRecord.model_validate(
@@ -124,10 +124,10 @@ def _why_no_median(gap: Percentile) -> str:
 def outlasted_ms(turn: Turn) -> float:
     """Return how much longer the agent would have had to wait not to cut in on this turn.
 
-    It decided at some instant of a pause. A wait is long enough once neither that pause nor a later
-    one of the turn lasts longer than the time to the decision plus the wait. An agent that does not
-    report when it decided had done so by its onset, or, if it was heard over speech, at the
-    earliest as the pause began. No wait helps against a cut-in that no labelled pause explains.
+    The agent decided at some instant of a pause. A wait is long enough if neither that pause nor a
+    later one of the turn lasts longer than the time to the decision plus the wait. An agent that
+    does not report its decision made it by its onset, or, if it was heard over speech, as the pause
+    began at the earliest. No wait helps against a cut-in that no labelled pause explains.
     """
     cut_in = heard_cut_in(turn)
     if cut_in is None or cut_in.pause is None:
@@ -222,7 +222,7 @@ def _why_no_share(gaps: Floats, _: Floats) -> str:
 def _reading(
     read: Callable[[Floats, Floats], float], rows: Sequence[Row], why_none: str
 ) -> Reading:
-    """Read the curve as it was seen, and the two that bound it."""
+    """Read the measured curve, and the two that bound it."""
     value, low, high = (nan if np.isnan(row).any() else read(*row) for row in rows)
     if not isfinite(value):
         return Reading(value=None, why_none=why_none)

@@ -90,7 +90,7 @@ class TurnsPlan(PlayPlan):
         """Resolve one agent for each value, and check all before anything is started.
 
         Raises:
-            InputError: a value that the stack refuses, too many of them, or another's server.
+            InputError: the stack refuses a value, there are too many, or the agent is a URL.
         """
         if self.setting is None:
             return [resolve(self.choice, self.library)]
@@ -133,9 +133,9 @@ Played = tuple[TurnsRecord, Path, TurngapError | None]
 
 
 async def turns(plan: TurnsPlan, progress: Progress = SILENT) -> Played:
-    """Play every scenario with each value in turn, so that a slow spell hits them all alike.
+    """Play every scenario with each value in turn, so that a slow period affects all values alike.
 
-    What was played is stored whatever happens; an error that ended it comes back too.
+    The played turns are stored in any case; an error that ended the play is returned too.
     """
     started, folder, runs = _begun(plan, progress)
     failure = await play_in_turns(runs, plan, progress)
@@ -143,7 +143,7 @@ async def turns(plan: TurnsPlan, progress: Progress = SILENT) -> Played:
 
 
 def turns_in_virtual_time(plan: TurnsPlan, progress: Progress = SILENT) -> Played:
-    """Play the same in memory and virtual time (`turngap.play.virtual`), a stack's agent alone.
+    """Play a stack's agent in memory and virtual time (`turngap.play.virtual`).
 
     Call it in a thread where no event loop runs.
     """

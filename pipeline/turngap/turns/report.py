@@ -146,7 +146,7 @@ def at_gap(reading: Reading) -> str:
 
 
 def why_not_read(record: TurnsRecord) -> list[tuple[str, str]]:
-    """List why a curve cannot be read at the share or the gap, for each that cannot."""
+    """List the reasons why a curve cannot be read at the share or at the gap."""
     found: list[tuple[str, str]] = []
     for label, (_, curve) in zip(
         ("measured", "waiting", "silence"), named_curves(record), strict=True

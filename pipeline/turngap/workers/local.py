@@ -272,7 +272,7 @@ class LocalWorker:
         await self.end(signal.SIGKILL, after_s=STOP_TIMEOUT_S)
         code = self._process.returncode
         if code == -signal.SIGKILL:
-            return "its process was killed, as a system that is out of memory does"
+            return "its process was killed, perhaps because memory ran out"
         how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         return f"its process ended ({how}){self._last_words}"
 

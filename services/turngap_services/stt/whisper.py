@@ -50,7 +50,7 @@ _WARM_UP_S = 3
 
 
 class FittedModel(WhisperModel):
-    """Its encoder reads the audio and a little more, instead of the whole window."""
+    """A model whose encoder reads the audio and a little more, not the whole window."""
 
     def encode(self, features: np.ndarray):
         """Encode `features`, (mels, frames); the padding is all 0, which no sound is."""

@@ -54,8 +54,7 @@ class PiperSettings(BackendSettings):
     """Settings of `piper`."""
 
     voice: Annotated[str, Field(min_length=1)] = VOICE
-    """Name of a voice, which is downloaded once, or path of an `.onnx` file with its `.onnx.json`
-    beside it."""
+    """Name of a voice (downloaded once), or path of an `.onnx` file next to its `.onnx.json`."""
     voices: Path = VOICES
     """Directory in which voices are looked up by name before the hub is asked for them."""
     speaker: Annotated[int, Field(ge=0)] | str | None = None
@@ -75,7 +74,7 @@ class PiperSettings(BackendSettings):
 def voice_file(settings: PiperSettings) -> Path | None:
     """Return the `.onnx` file that the settings give, or that is in `voices`; None for neither.
 
-    One that is given by its path may not exist.
+    A file given by its path may not exist.
     """
     named = at_home(settings.voice)
     if named.suffix == ".onnx" or len(named.parts) > 1:

@@ -99,7 +99,7 @@ class Espeak:
             done.cancel()
 
     def spoken(self, text: str, voice: EspeakVoice) -> Pcm:
-        """Return all of the speech, at `rate`, once it is there.
+        """Return all of the speech, at `rate`, once it is complete.
 
         Raises:
             InputError: there is no such voice.

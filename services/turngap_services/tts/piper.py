@@ -1,4 +1,4 @@
-"""piper's voices: loaded once, speaking clause by clause, and broken off anywhere."""
+"""piper's voices: loaded once, spoken clause by clause, and stopped anywhere."""
 
 import asyncio
 import json
@@ -48,9 +48,9 @@ class Files(NamedTuple):
 
 
 class _Breakable:
-    """A voice's session for one piece of speech, in the form that piper uses; `stop` ends it.
+    """A voice's session for one piece of speech, in piper's form; `stop` ends it.
 
-    It ends at the network's next operation.
+    Speech ends at the network's next operation.
     """
 
     def __init__(self, session: InferenceSession) -> None:
@@ -69,7 +69,7 @@ class Voice:
 
     Attributes:
         name: the file's name.
-        speed: how fast it has been of late, for all sessions.
+        speed: its recent speed, over all sessions.
     """
 
     def __init__(self, files: Files, threads: int) -> None:
@@ -140,7 +140,7 @@ class Voice:
 
         Raises:
             InputError: the voice has no such speaker.
-            AgentError: it does not speak.
+            AgentError: the voice does not speak.
         """
         manner, rate = self.manner(settings), self._voice.config.sample_rate
         self._speech(_Breakable(self._session), _WARM_TEXTS[0], manner, rate)
@@ -186,7 +186,7 @@ def files_of(settings: PiperSettings) -> Files:
     """Return the files of the voice in the settings, fetched if necessary.
 
     Raises:
-        AgentError: one of them is not there, or cannot be fetched.
+        AgentError: a file is not there, or cannot be fetched.
     """
     model = voice_file(settings)
     if model is None:
@@ -223,7 +223,7 @@ def voice_of(settings: PiperSettings) -> Voice:
     """Return the voice of these settings, loaded once a process.
 
     Raises:
-        AgentError: it is not there, or cannot be read.
+        AgentError: the voice is not there, or cannot be read.
     """
     key = (files_of(settings), settings.threads)
     return _LOADED.get(key, lambda: Voice(*key))
@@ -233,8 +233,8 @@ class PiperTTSService(TTSService):
     """A voice that speaks each piece of text, clause by clause.
 
     piper makes a whole sentence before it gives out any of it. Here the first clause is heard while
-    the rest is made. If the voice is so slow that speech would run dry, speech is held until it
-    lasts. Audio has the rate of the output.
+    the rest is made. If the voice is so slow that speech would have gaps, it is held until enough
+    of it is made. Audio has the rate of the output.
     """
 
     def __init__(self, *, settings: PiperSettings, clock: Clock, voice: Voice) -> None:
@@ -289,11 +289,11 @@ class PiperTTSService(TTSService):
 
 
 def lasts(speed: VoiceSpeed, made_ms: float, pieces: Sequence[str]) -> bool:
-    """Return whether `made_ms` of speech, with `pieces` made after it, never runs dry.
+    """Return whether `made_ms` of speech, with `pieces` made after it, plays without a gap.
 
-    The pieces are made one after another, and each is heard only when the whole of it is there.
-    Each is assumed to be as slow to make and as short to hear as may be expected of this voice. So
-    a voice that is slower than speech begins only when the rest is made by the time it is due.
+    The pieces are made one after another, and each can be heard only when it is complete. Each is
+    assumed to be as slow to make and as short to hear as this voice makes likely. So a voice that
+    is slower than speech begins only when the rest will be ready in time.
     """
     dry_ms, free_ms = made_ms, 0.0
     for piece in pieces:

@@ -61,7 +61,7 @@ class ElevenLabsSession(PlainSession):
         self._send({"user_audio_chunk": self._up.encode(pcm)})
 
     def begin(self, event: Mapping[str, Any]) -> list[Incoming]:
-        """Take the formats of the audio, which then stay."""
+        """Take the audio formats, which then stay."""
         if self._begun:
             return []
         told = inside(event, "conversation_initiation_metadata_event")

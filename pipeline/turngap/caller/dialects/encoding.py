@@ -56,7 +56,7 @@ class Encoding:
 
         Raises:
             ValueError: there is none.
-            UnplayableError: it is no base64.
+            UnplayableError: it is not base64.
         """
         if not isinstance(text, str):
             raise ValueError(f"expected audio in base64, got {shown(text)}")

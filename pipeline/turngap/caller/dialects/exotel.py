@@ -30,7 +30,7 @@ class ExotelSettings(PhoneSettings):
     call_sid: str = Field(default_factory=new_id)
     """id of the call; a new one for each by default"""
     rate: Literal[8000, 16000, 24000] = RATE
-    """of the audio in both directions, Hz"""
+    """rate of the audio in both directions, Hz"""
 
 
 class ExotelSession(JsonPhoneSession):

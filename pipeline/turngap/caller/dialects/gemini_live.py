@@ -102,7 +102,7 @@ class GeminiLiveSession(PlainSession):
         return said + self._done(content)
 
     def _done(self, content: Mapping[str, Any]) -> list[Incoming]:
-        """Take that the reply is complete.
+        """Note that the reply is complete.
 
         All of it has been sent when it is generated; `turnComplete` may wait until it would have
         been played, and comes alone where the reply was interrupted.

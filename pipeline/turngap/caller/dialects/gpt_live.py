@@ -1,8 +1,7 @@
 """The `gpt-live` dialect: OpenAI's Live API, in which both sides send audio all the time.
 
-There are no turns in it, no replies and no interruptions: the model speaks, listens and falls
-silent as it likes, and only who hears its audio knows when. What is sent has the types of the
-`openai` library.
+It has no turns, no replies and no interruptions: the model speaks, listens and falls silent as it
+likes, and only its audio shows when. Sent messages have the types of the `openai` library.
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ if TYPE_CHECKING:  # the library takes over a second to import, and only its typ
 
 
 class GptLiveSettings(DialectSettings):
-    """The settings that are sent; whatever is not given stays as the server has it."""
+    """The settings to send; the server keeps its own values for the rest."""
 
     model: str = "gpt-live-1"
     """Model, which this protocol takes in the session and not in the URL."""

@@ -1,8 +1,8 @@
-"""The `openai-realtime` dialect: OpenAI's Realtime API over a WebSocket, and who speaks it too.
+"""The `openai-realtime` dialect: OpenAI's Realtime API over a WebSocket, and compatible servers.
 
-Audio comes faster than it is played. When the server hears the person, the caller drops what it
-has not played and says to the server how much was heard. What is sent has the types of the `openai`
-library; what comes is read leniently, since servers differ in what they leave out.
+Audio comes faster than it is played. When the server hears the person, the caller drops unplayed
+audio and reports to the server how much was heard. Sent messages have the types of the `openai`
+library; received ones are read leniently, as servers leave out different parts.
 """
 
 from collections.abc import Mapping

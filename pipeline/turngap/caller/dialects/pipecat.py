@@ -1,7 +1,7 @@
 """The `pipecat` dialect: pipecat's protobuf frames with RTVI messages in them.
 
-Spoken by `ProtobufFrameSerializer`, from pipecat 0.0.108 on; earlier ones keep RTVI to themselves.
-It has both directions, because the scripted agent of `turngap.testing` speaks the other one.
+`ProtobufFrameSerializer` speaks it from pipecat 0.0.108 on; earlier versions send no RTVI. Both
+directions are here, because the scripted agent of `turngap.testing` speaks the other one.
 """
 
 from typing import Any

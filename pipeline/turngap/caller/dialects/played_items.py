@@ -9,7 +9,7 @@ MOST_WAITING = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One piece of content of one item: all of it is one audio, from its first sample on.
+    """One piece of content of one item, which is one stretch of audio from its first sample on.
 
     `reply`: the reply that the item belongs to.
     """
@@ -21,7 +21,7 @@ class Part:
 
 @dataclass(slots=True)
 class _Run:
-    """A part's audio as it lies in the whole conversation's, in samples."""
+    """The place of a part's audio in the whole conversation's, in samples."""
 
     part: Part
     start: int
@@ -32,7 +32,7 @@ class PlayedItems:
     """The places of parts in the audio that was handed on to be played.
 
     Samples are counted as `Session.audio_played` counts them: from the conversation's beginning,
-    dropped ones as well.
+    dropped ones included.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class PlayedItems:
         self._runs[-1].end = self._end
 
     def played(self, samples: int) -> None:
-        """Take how far the audio has been played."""
+        """Note how far the audio has been played."""
         self._played = samples
         # The newest may continue, and then counts from its first sample.
         while len(self._runs) > 1 and self._runs[0].end <= samples:
@@ -66,7 +66,7 @@ class PlayedItems:
         return [run.part for run in self._runs if run.end > self._played]
 
     def dropped(self, samples: int) -> list[tuple[Part, int]]:
-        """Take that the last `samples` will never sound; return how many of each part did."""
+        """Note that the last `samples` will never sound; return how many of each part did."""
         cut = self._end - samples
         lost = [run for run in self._runs if run.end > cut]
         self._runs = deque(run for run in self._runs if run.end <= cut)

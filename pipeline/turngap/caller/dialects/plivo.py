@@ -48,9 +48,9 @@ class PlivoSettings(PhoneSettings):
     call_id: str = Field(default_factory=lambda: str(uuid.uuid4()))
     """id of the call; a new one for each by default"""
     encoding: Literal["audio/x-mulaw", "audio/x-l16"] = ENCODING
-    """of the person's audio; the agent names its own in each message"""
+    """codec of the person's audio; the agent names its own in each message"""
     rate: Literal[8000, 16000] = RATE
-    """of the person's audio as PCM16, Hz"""
+    """rate of the person's audio as PCM16, Hz"""
 
 
 class PlivoSession(JsonPhoneSession):

@@ -1,4 +1,4 @@
-"""The session of OpenAI's Realtime API: what a server reports of it, and what is requested."""
+"""The session of OpenAI's Realtime API: the server's report of it, and the requested one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _BETA_NAMES: dict[Kind, Any] = {"pcmu": "g711_ulaw", "pcma": "g711_alaw"}
 
 
 class OpenAIRealtimeSettings(DialectSettings):
-    """The settings that are sent; whatever is not given stays as the server has it."""
+    """The settings to send; the server keeps its own values for the rest."""
 
     model: str | None = None
     """Model to ask for in the session, where a server does not take it from the URL."""
@@ -57,14 +57,14 @@ class Setup:
     """The contents of `session.created` or `session.updated`; servers may leave out any of it.
 
     Attributes:
-        beta: it has the flat fields of the beta.
-        voiced: voice and turn detection lie in the session itself, as at xAI, whose first event is
-            `conversation.created`.
-        listens: the server finds the ends of turns by itself.
-        manual: it says that it finds none.
-        interrupts: what it hears of the person interrupts its replies.
-        input: format of the person's audio.
-        output: format of the replies' audio.
+        beta: whether it has the flat fields of the beta.
+        voiced: whether voice and turn detection are in the session itself, as with xAI, whose first
+            event is `conversation.created`.
+        listens: whether the server finds the ends of turns by itself.
+        manual: whether the server reports that it finds none.
+        interrupts: whether the person's speech interrupts its replies.
+        input: the format of the person's audio.
+        output: the format of the replies' audio.
     """
 
     beta: bool = False
@@ -91,7 +91,7 @@ class Setup:
         return session
 
     def _detection(self, settings: OpenAIRealtimeSettings) -> dict[str, Any] | None:
-        """Return the turn detection to ask for; empty where the server's own may stay."""
+        """Return the turn detection to ask for; empty if the server's own may stay."""
         if settings.commit_ms is not None:
             return None
         given = {
@@ -140,7 +140,7 @@ def _update(
 
 
 def _audio_of(session: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return where a session holds what concerns the person's audio, and the replies'."""
+    """Return the parts of a session that describe the person's audio and the replies' audio."""
     return session["audio"]["input"], session["audio"]["output"]
 
 

@@ -1,4 +1,4 @@
-"""The dialects that are installed, ours and others', from the entry points `turngap.dialects`.
+"""The installed dialects, turngap's and others', from the entry points `turngap.dialects`.
 
 Each entry point names an iterable of `DialectSpec`.
 """
@@ -34,9 +34,9 @@ class DialectSettings(BaseModel):
     open_s: float = Field(default=10.0, gt=0, le=600)
     """How long the agent may take to connect, to open the WebSocket and to be ready, each."""
     ping_s: float = Field(default=0.0, ge=0, le=600)
-    """How often to send a WebSocket ping, each of which has to be answered as soon; 0: never."""
+    """Time between two WebSocket pings, and for the answer to each; 0: no pings."""
     first_word: Literal["speech", "sound"] = "speech"
-    """Where a reply begins: at speech, or at any sound, as of a test agent that beeps."""
+    """Begin of a reply: speech, or any sound, for example of a test agent that beeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class Key:
 
     Attributes:
         env: the environment variable that holds it.
-        where: as a header or in the URL's query.
-        name: of the header or of the query's key.
+        where: its place, a header or the URL's query.
+        name: the name of the header or of the query's key.
         prefix: the text before the key in a header, for example `Bearer `.
     """
 
@@ -61,20 +61,19 @@ class DialectSpec:
     """A dialect, by its name.
 
     Attributes:
-        name: as `--dialect` takes it.
-        about: whose protocol it is and what carries it, in a sentence without its end.
-        create: makes a session of its settings, one for each line.
-        settings_type: its settings.
+        name: the name for `--dialect`.
+        about: its owner and its transport, in a sentence without a full stop.
+        create: makes a session from its settings, one for each line.
+        settings_type: the class of its settings.
         hosts: public services that speak it, with a path where the host speaks others too. A URL of
             one of these, or of a host below it, needs no `--dialect`, and its key is sent to no one
             else.
-        key: how those hosts want their key.
+        key: the way in which those hosts want their key.
         subprotocols: the WebSocket's subprotocols.
         needs: modules that it needs beyond turngap's own dependencies.
-        tried: its place in the order in which an unknown server is tried, lowest first; None: it
-            is not tried, because its services are known by their hosts, or it can hardly be told
-            from another that is tried.
-        unready: what keeps a server that speaks it from saying that it is ready, and what helps.
+        tried: its place in the order of dialects to try with an unknown server, lowest first; None:
+            it is not tried, because its hosts are known, or it is hard to distinguish from another.
+        unready: the likely reason why a server never reports that it is ready, and the remedy.
     """
 
     name: str
@@ -89,7 +88,7 @@ class DialectSpec:
     unready: str = ""
 
     def missing(self) -> list[str]:
-        """Return the modules that it needs and this environment lacks."""
+        """Return the needed modules that this environment lacks."""
         return [name for name in self.needs if importlib.util.find_spec(name) is None]
 
     def settings(self, values: Mapping[str, Any]) -> DialectSettings:
@@ -137,7 +136,7 @@ def find_dialect(name: str) -> DialectSpec:
 
 
 def dialect_of_host(url: str) -> DialectSpec | None:
-    """Return the dialect of a public service by its URL; None if it is no known one."""
+    """Return the dialect of a public service by its URL; None for an unknown service."""
     found = [(known, spec) for spec in dialects().values() for known in spec.hosts]
     for known, spec in sorted(found, key=lambda pair: len(pair[0]), reverse=True):
         if _is_at(url, known):

@@ -1,12 +1,12 @@
-"""RTVI, the messages of pipecat's clients, whatever carries them: protobuf frames or JSON.
+"""RTVI, the messages of pipecat's clients, carried by protobuf frames or JSON.
 
 Their names are those of pipecat's own models and observer, from 0.0.108 (RTVI 1.2.0) to 1.14
 (2.2.0). turngap's own messages are RTVI client and server messages with the key `turngap`.
 
-The same text may come by several names: `user-input` and `stt-raw-text` replace
+The same text may come under several names: `user-input` and `stt-raw-text` replace
 `user-transcription` since 1.13, `llm-raw-text` replaces `bot-llm-text`, which 2.0 removes, and
-`bot-output` has the reply once more, by the sentence. Old and new come together where both are on,
-so a text is taken by one name only.
+`bot-output` has the reply once more, by the sentence. Old and new names come together if both are
+on, so each text is taken under one name only.
 """
 
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ class RtviReader:
     """Reads one conversation's RTVI messages.
 
     Attributes:
-        flush_told: the agent has said that it was interrupted, by whatever carries that here.
+        flush_told: whether the agent has reported that it was interrupted, by any message.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class RtviReader:
                 return []
 
     def _at_work(self, kind: str) -> list[Incoming]:
-        """Take that the LLM begins or ends a reply, or calls a tool, whose result it answers."""
+        """Note that the LLM begins or ends a reply, or calls a tool, whose result it answers."""
         if kind == "bot-llm-stopped":
             self._due = not self._answered  # without a text, it has called a tool
             return [ReplyText(" ")]  # what follows is another reply
@@ -108,7 +108,7 @@ class RtviReader:
         return [ReplyDue()]
 
     def _stopped(self) -> list[Incoming]:
-        """Take that the bot has ended its speech.
+        """Note that the bot has ended its speech.
 
         RTVI 1 has no word for an interruption, nor has the protobuf of pipecat up to 1.0: a bot
         that stops while the person speaks has dropped what it had not sent.
@@ -146,7 +146,7 @@ class RtviReader:
 
 
 class _Best:
-    """A choice of a text by the best of its names so far."""
+    """A choice among a text's names: the best so far."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names

@@ -10,13 +10,13 @@ from turngap.caller.said import Incoming, Message
 class Session(Protocol):
     """One conversation in a dialect, as the caller holds it. Make a new one for each line.
 
-    It takes messages of the agent, the person's audio and what the loudspeaker did, and returns
-    events for the caller and messages for the agent. After each call of a method that takes
-    something, send what `data_to_send` returns, in order.
+    It takes the agent's messages, the person's audio and the loudspeaker's progress, and returns
+    events for the caller and messages for the agent. After each call of a method, send the messages
+    of `data_to_send`, in order.
 
     Attributes:
-        name: of the dialect.
-        rate: of the person's audio as `send_audio` takes it, Hz. It is the rate of the wire, so
+        name: the name of the dialect.
+        rate: the rate of the person's audio for `send_audio`, Hz. It is the rate of the wire, so
             that recordings are resampled once, beforehand, and nothing delays a packet.
     """
 
@@ -28,8 +28,8 @@ class Session(Protocol):
     def open(self) -> list[Incoming]:
         """Begin the conversation, once the WebSocket is open.
 
-        Return the events that hold at once: `Ready`, where the agent says nothing to wait for. In
-        other dialects `Ready` comes from `receive_data`.
+        Return the immediate events: `Ready`, if the agent sends no message to wait for. In other
+        dialects `Ready` comes from `receive_data`.
         """
         ...
 
@@ -38,8 +38,8 @@ class Session(Protocol):
 
         Raises:
             NotSpokenError: the message is not of this dialect. The turn is an `error`.
-            ValueError: it is, but a part that it needs is missing or of another kind. It is left
-                out, and the turn says so.
+            ValueError: a needed part of the message is missing or of another kind. The message is
+                left out, and the turn says so.
         """
         ...
 
@@ -50,31 +50,29 @@ class Session(Protocol):
         ...
 
     def user_ends(self, sample: int) -> None:
-        """Take at which sample, of all that `send_audio` gets, the person's turn ends."""
+        """Take the sample, of all that `send_audio` gets, at which the person's turn ends."""
         ...
 
     def ping(self, number: int) -> bool:
-        """Ask for the agent's clock; return False if the dialect cannot. `Pong` is the answer."""
+        """Ask for the agent's clock, which comes as `Pong`; return False if the dialect cannot."""
         ...
 
     # The loudspeaker
 
     def audio_played(self, samples: int) -> None:
-        """Take how far the agent's audio has been played.
+        """Note how far the agent's audio has been played.
 
-        `samples`: how many samples, of all `AudioChunk`s and `AudioBytes` that were returned and
-        could be played, have sounded since the conversation began, dropped ones counted as well.
-        It never falls. After the playhead has passed the last sample before a mark (Twilio), the
-        mark is due.
+        `samples` counts the samples since the conversation began, of all returned `AudioChunk`s and
+        playable `AudioBytes`, that have sounded or were dropped. It never falls. Once the playhead
+        has passed the last sample before a mark (Twilio), the mark is due.
         """
         ...
 
     def audio_dropped(self, samples: int) -> None:
-        """Take that the last `samples` of the audio up to now will never be played.
+        """Note that the last `samples` of the audio up to now will never be played.
 
-        It comes after a `Flush` has been carried out, or after audio was lost, and before the
-        `audio_played` that counts them. With `audio_played` it tells to the sample what was heard
-        (OpenAI's truncation).
+        The call follows a `Flush` or a loss of audio, and precedes the `audio_played` that counts
+        these samples. The two calls show to the sample what was heard (OpenAI's truncation).
         """
         ...
 
@@ -85,15 +83,15 @@ class Session(Protocol):
         ...
 
     def close(self) -> None:
-        """Say goodbye, where the dialect has a word for it, before the WebSocket is closed."""
+        """Say goodbye before the WebSocket is closed, if the dialect has a message for it."""
         ...
 
 
 class PlainSession:
-    """Base of sessions in which the agent has no clock and hears nothing of the loudspeaker.
+    """Base of sessions whose agent has no clock and gets no news of the loudspeaker.
 
     Attributes:
-        tells_flushes: the agent has a word for audio that is to be dropped.
+        tells_flushes: whether the agent has a message that drops audio.
     """
 
     tells_flushes = True
@@ -102,7 +100,7 @@ class PlainSession:
         self._waiting: list[Message] = []
 
     def user_ends(self, sample: int) -> None:
-        """Do nothing: the agent finds it out."""
+        """Do nothing: the agent detects the end itself."""
 
     def ping(self, number: int) -> bool:
         """Return False: the protocol has no clock."""

@@ -37,7 +37,7 @@ class PhoneSettings(DialectSettings):
     """Facts of a call that an agent gets when it begins."""
 
     parameters: dict[str, str] = Field(default_factory=dict[str, str])
-    """what the call was started with, by name, as `parameters={lang="en"}`"""
+    """parameters of the call by name, for example `parameters={lang="en"}`"""
 
 
 class Codec(Protocol):
@@ -80,7 +80,7 @@ def require_whole(data: bytes) -> None:
 def new_id() -> str:
     """Make the 32 hexadecimal digits of an id that no other call has.
 
-    Agents keep what they know of a call under its id, so two calls must not share one.
+    Agents store a call's data under its id, so two calls must not share one.
     """
     return uuid.uuid4().hex
 
@@ -88,7 +88,7 @@ def new_id() -> str:
 class PhoneSession(PlainSession):
     """A call as the phone company holds it; each dialect adds its messages.
 
-    `_hear` and `_mark` take what the agent queues, and `_passed` must answer a mark.
+    `_hear` and `_mark` take the agent's audio and marks; `_passed` must answer a mark.
     """
 
     def __init__(self, name: str, rate: int = RATE) -> None:
@@ -117,7 +117,7 @@ class PhoneSession(PlainSession):
         """Queue audio in one of the telephone's codecs, or in PCM16.
 
         Raises:
-            ValueError: there is none, or half a sample.
+            ValueError: there is no audio, or half a sample.
             UnplayableError: it is coded in another way.
         """
         if not data:
@@ -132,7 +132,7 @@ class PhoneSession(PlainSession):
         """Take a mark; it is due at once if nothing waits to be played.
 
         Raises:
-            ValueError: it cannot be sent back, is too long, or too many wait.
+            ValueError: the mark cannot be sent back or is too long, or too many wait.
         """
         try:
             length = len(json.dumps(mark, allow_nan=False))
@@ -154,9 +154,9 @@ class PhoneSession(PlainSession):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A company's own names for the JSON fields that all of them send.
+    """A company's own names for the JSON fields that all companies send.
 
-    `number`: as what it sends its numbers, text or numbers.
+    `number`: the type of its numbers, text or number.
     """
 
     stream: str
@@ -245,7 +245,7 @@ def parse(message: Message, key: str) -> dict[str, Any]:
     """Parse a JSON object that names its kind under `key`.
 
     Raises:
-        NotSpokenError: it is no such object.
+        NotSpokenError: the message is no such object.
         ValueError: it is too long to be read.
     """
     if isinstance(message, bytes):
@@ -289,7 +289,7 @@ def payload(media: Mapping[str, Any]) -> bytes:
     """Return the bytes of audio in a message.
 
     Raises:
-        ValueError: there is no base64.
+        ValueError: it is not base64.
     """
     text = media.get("payload")
     if not isinstance(text, str):

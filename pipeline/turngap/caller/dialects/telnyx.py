@@ -1,7 +1,7 @@
 """The `telnyx` dialect: Telnyx's media streaming, bidirectional in its mode `rtp`.
 
 It follows https://developers.telnyx.com/api-reference/websockets/stream-call-media-over-websocket.
-Marks come back when their audio has been played, and at once when it was cleared.
+Marks come back when their audio has been played, or at once when it is cleared.
 """
 
 import uuid

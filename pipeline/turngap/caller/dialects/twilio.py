@@ -1,7 +1,7 @@
 """The `twilio` dialect: Twilio's Media Streams, in both directions (`<Connect><Stream>`).
 
 It follows https://www.twilio.com/docs/voice/media-streams/websocket-messages. Marks come back when
-their audio has been played, and at once when it was cleared.
+their audio has been played, or at once when it is cleared.
 """
 
 from pydantic import Field

@@ -1,8 +1,8 @@
 """The `vonage` dialect: WebSockets of Vonage's Voice API, and its Audio Connector, which is alike.
 
 It follows https://developer.vonage.com/en/voice/voice-api/guides/websockets: audio is binary, and
-what is said about it is JSON. The document does not say what becomes of a `notify` that was
-cleared; here it comes back at once.
+messages about it are JSON. The document does not say what happens to a `notify` that was cleared;
+here it comes back at once.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class VonageSettings(PhoneSettings):
     """The rate, and the `headers` of the endpoint, which are sent with it in the first message."""
 
     rate: Literal[8000, 16000, 24000] = 16_000
-    """of the audio in both directions, Hz"""
+    """rate of the audio in both directions, Hz"""
 
 
 class VonageSession(PhoneSession):

@@ -288,9 +288,9 @@ class RaceLLMService(PairLLMService[RaceSettings]):
         return winner
 
     async def _winner(self, fast: Ask, full: Ask, deadline_ns: int) -> Ask:
-        """Return the full one up to the deadline; after it, whichever has a token first.
+        """Return the full request until the deadline; after it, the first one with a token.
 
-        A call's first token counts, too; the other model runs on until the call is whole.
+        The first token of a tool call counts, too; the other model runs on until the call is whole.
         """
         await first_of(full.begun.wait(), self._clock.sleep_until_ns(deadline_ns))
         if not full.begun.is_set() and not fast.begun.is_set():

@@ -40,7 +40,7 @@ from turngap.play.target import AgentChoice, Target
 from turngap.scenario.library import load_scenarios
 from turngap.scenario.model import scenario_paths
 from turngap.store.runs import read_run
-from turngap.testing import LoopClock, in_virtual_time
+from turngap.testing import LoopClock, ManualClock, in_virtual_time
 from turngap.testing.agent import Reply, Script, converse
 from turngap.testing.dialects.pipecat import wav_file
 from turngap.testing.memory import End, line_to
@@ -241,7 +241,8 @@ def fuzz(messages: int, seed: int, *, each: int = EACH, show: bool = False) -> F
 
 def fuzz_one(data: bytes) -> None:
     """Read one message as a line does; raises only if the line would."""
-    line = Line(End(LoopClock(), asyncio.Queue(), asyncio.Queue()), PipecatSession(), LoopClock())
+    clock = ManualClock()
+    line = Line(End(clock, asyncio.Queue(), asyncio.Queue()), PipecatSession(), clock)
     said = line._read(data)  # pyright: ignore[reportPrivateUsage]
     if getattr(said, "traceback", ""):
         raise AssertionError(said)

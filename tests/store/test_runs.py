@@ -88,7 +88,7 @@ def test_no_link_in_a_stored_folder_is_followed(tmp_path, name, act):
     (path / name).symlink_to(outside if name == "audio" else outside / "001.wav")
     with pytest.raises(InputError, match=f"{name} is a link.* no link in") as error:
         act(path)
-    assert (error.value.kind, error.value.hint[:9]) == ("document.link", "remove it")
+    assert (error.value.kind, error.value.hint[:15]) == ("document.link", "remove the link")
     assert (outside / "001.wav").read_bytes() == b"mine"
 
 

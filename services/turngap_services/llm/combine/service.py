@@ -288,7 +288,7 @@ class RaceLLMService(PairLLMService[RaceSettings]):
         return winner
 
     async def _winner(self, fast: Ask, full: Ask, deadline_ns: int) -> Ask:
-        """Return the full request until the deadline; after it, the first one with a token.
+        """Return the full request if it has a token by the deadline, or else the first with one.
 
         The first token of a tool call counts, too; the other model runs on until the call is whole.
         """

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from turngap.core.distributions import (
+from turngap.core.stats import (
     beta_binomial_share,
     beta_quantile,
     beta_share,

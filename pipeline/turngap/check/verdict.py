@@ -13,7 +13,6 @@ import numpy as np
 
 from turngap.core.budget import SILENT
 from turngap.core.clusters import least_n, least_n_at
-from turngap.core.distributions import beta_quantile, beta_share, normal_quantile
 from turngap.core.paired import (
     CENSORED_MS,
     TOLERANCE_MS,
@@ -32,7 +31,16 @@ from turngap.core.paired import (
     typical,
 )
 from turngap.core.starvation import Starvation, starvation_of
-from turngap.core.stats import MISSED, bounding_ranks, n_needed, n_without_a_miss, net_share
+from turngap.core.stats import (
+    MISSED,
+    beta_quantile,
+    beta_share,
+    bounding_ranks,
+    n_needed,
+    n_without_a_miss,
+    net_share,
+    normal_quantile,
+)
 from turngap.store.checks import CUT_INS, HIT_RATE, MetricVerdict, StageShift, Verdict
 
 # Over all stages together. More than the verdict itself is allowed, since it only explains one.

@@ -9,11 +9,17 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from turngap.core.clusters import Clusters, Take
-from turngap.core.distributions import student_quantile
 from turngap.core.paired import Pair, exchanges
 from turngap.core.results import Turn
 from turngap.core.starvation import Starvation, reading_of, starvation_of
-from turngap.core.stats import CONFIDENCE, Percentile, Proportion, net_share, proportion_of
+from turngap.core.stats import (
+    CONFIDENCE,
+    Percentile,
+    Proportion,
+    net_share,
+    proportion_of,
+    student_quantile,
+)
 from turngap.core.summary import due_ms
 
 LONGEST = 20

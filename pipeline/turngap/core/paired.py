@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turngap.core.budget import REPLIED, Outcome, outcome_of
-from turngap.core.distributions import normal_quantile, student_quantile
+from turngap.core.stats import normal_quantile, student_quantile
 
 Floats = NDArray[np.float64]
 Signs = NDArray[np.float32]

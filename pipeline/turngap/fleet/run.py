@@ -14,9 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turngap.core import __version__
-from turngap.core.distributions import student_quantile
 from turngap.core.errors import AgentError, InconclusiveError, InputError
-from turngap.core.stats import CONFIDENCE, Percentile, Proportion, percentile, proportion
+from turngap.core.stats import (
+    CONFIDENCE,
+    Percentile,
+    Proportion,
+    percentile,
+    proportion,
+    student_quantile,
+)
 from turngap.fleet.files import CallTable, TurnTable
 from turngap.fleet.fleet import DRAIN_S, Fleet, Load, Outcome, Pool, idle_turn_ms, simulate
 from turngap.fleet.workload import TurnSample, Workload, measured_turns

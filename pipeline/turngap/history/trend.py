@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from turngap.core.distributions import normal_quantile
 from turngap.core.errors import InputError
 from turngap.core.paired import CENSORED_MS, TOLERANCE_MS, shift
 from turngap.core.results import TurnKey
-from turngap.core.stats import CONFIDENCE
+from turngap.core.stats import CONFIDENCE, normal_quantile
 from turngap.core.wording import several
 from turngap.history.kinds import Entry, due_ms
 from turngap.report import words

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from turngap.core.distributions import beta_binomial_share, beta_quantile
+from turngap.core.stats import beta_binomial_share, beta_quantile
 
 # Misses that each look still passes with, and its share of the chance of a mistake. With 2.5 % for
 # the level and a target of 95 %, the looks come at 90, 242 and 509 turns, of levels at which 99,

@@ -10,8 +10,7 @@ from made_pairs import QUIET, SHARED, Injected, simulated_pairs
 from scipy.stats import binom
 
 from turngap.check.verdict import Judgement, judge
-from turngap.core.paired import Pair, Reading
-from turngap.core.starvation import MAX_STARVED_PAIRS
+from turngap.core.paired import MAX_STARVED_PAIRS, Pair, Reading
 
 
 def noisy(n: int, ms: float = 0.0, seed: int = 1) -> list[Pair]:

@@ -9,6 +9,7 @@ import pytest
 from turngap.core.audio import UNPLACED_MS
 from turngap.core.budget import Outcome, TurnEnd
 from turngap.core.clock import ms_to_ns
+from turngap.core.credits import HeardSpeech
 from turngap.core.events import (
     AgentBed,
     AgentFault,
@@ -26,7 +27,6 @@ from turngap.core.events import (
     UserSpeech,
     UserTranscript,
 )
-from turngap.core.replies import HeardSpeech
 from turngap.core.stages import AGENT_MARKS, UNATTRIBUTED, Slack
 from turngap.core.turns import TurnTracker
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from turngap.caller.endpoint import PIPECAT
 from turngap.caller.stream import RATE
-from turngap.core import starvation
+from turngap.core import paired
 from turngap.core.budget import REPLIED, STARVED_MS, outcome_of
 from turngap.core.errors import InputError
 from turngap.core.paired import Pair, Reading
@@ -23,7 +23,7 @@ from turngap.store.folders import utc_now
 
 def reading_of(turn: Turn) -> Reading:
     """Read a stored turn for a check; keep the caller error that its run accepts."""
-    reading = starvation.reading_of(turn)
+    reading = paired.reading_of(turn)
     return reading if reading.starved else replace(reading, caller_error_ms=0.0)
 
 

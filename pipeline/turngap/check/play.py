@@ -20,9 +20,8 @@ from turngap.core.clock import NS_PER_S
 from turngap.core.clusters import Clusters
 from turngap.core.cut_ins import CutIns
 from turngap.core.errors import InputError, TurngapError
-from turngap.core.paired import Limits, Pair
+from turngap.core.paired import MAX_STARVED_PAIRS, Limits, Pair
 from turngap.core.results import Turn
-from turngap.core.starvation import MAX_STARVED_PAIRS
 from turngap.core.stats import proportion_of
 from turngap.core.summary import counted_turns
 from turngap.play.plan import SILENT, Progress

@@ -22,15 +22,16 @@ from turngap.core.paired import (
     Pair,
     Reading,
     Score,
+    Starvation,
     detectable,
     exchanges,
     resampled_quantiles,
     shift,
     shift_interval,
+    starvation_of,
     tail,
     typical,
 )
-from turngap.core.starvation import Starvation, starvation_of
 from turngap.core.stats import (
     MISSED,
     beta_quantile,

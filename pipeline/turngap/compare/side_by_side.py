@@ -9,9 +9,8 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from turngap.core.clusters import Clusters, Take
-from turngap.core.paired import Pair, exchanges
+from turngap.core.paired import Pair, Starvation, exchanges, reading_of, starvation_of
 from turngap.core.results import Turn
-from turngap.core.starvation import Starvation, reading_of, starvation_of
 from turngap.core.stats import (
     CONFIDENCE,
     Percentile,
@@ -192,7 +191,7 @@ def paired(one: Mapping[Take, Value], other: Mapping[Take, Value]) -> Pairs[Valu
     )
 
 
-# What a late caller may have done to a turn: `core.starvation`.
+# What a late caller may have done to a turn: `core.paired`.
 
 
 @dataclass(frozen=True, slots=True)

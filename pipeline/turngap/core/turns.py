@@ -12,13 +12,21 @@ from turngap.core.credits import (
     SENTENCE_MS,
     SENTENCES_APART_MS,
     Credits,
+    HeardSpeech,
+    Stretch,
     any_in,
     credits_of,
     earliest_ns,
+    error_of,
+    heard_turn,
     is_over,
     is_short,
     is_sudden,
+    lead_of,
+    marks_of,
     may_hold,
+    reached_ns,
+    yield_of,
 )
 from turngap.core.events import (
     AgentBed,
@@ -38,16 +46,6 @@ from turngap.core.events import (
     UserBackchannel,
     UserSpeech,
     UserTranscript,
-)
-from turngap.core.replies import (
-    HeardSpeech,
-    Stretch,
-    error_of,
-    heard_turn,
-    lead_of,
-    marks_of,
-    reached_ns,
-    yield_of,
 )
 from turngap.core.stages import Slack, stages_of, why_impossible
 

@@ -5,9 +5,9 @@ from typing import Literal
 
 from turngap.core.budget import Outcome
 from turngap.core.cut_ins import CutIns
+from turngap.core.paired import Starvation
 from turngap.core.results import TurnKey
 from turngap.core.run_record import METRICS_VERSION, MachineRecord
-from turngap.core.starvation import Starvation
 from turngap.core.stats import Percentile
 from turngap.core.stored import Document, Label, Said, Settings, Stored
 

@@ -6,8 +6,8 @@ from pydantic import model_validator
 
 from turngap.core.budget import STARVED_MS
 from turngap.core.cut_ins import CutIns, PausesOfLength
+from turngap.core.paired import Starvation
 from turngap.core.run_record import METRICS_VERSION, HeldOutRecord, JudgedWith, MachineRecord
-from turngap.core.starvation import Starvation
 from turngap.core.stats import Percentile, Proportion
 from turngap.core.stored import Document, Label, Said, Settings, Stored, with_keys
 from turngap.core.summary import Verdicts

@@ -36,7 +36,7 @@ from turngap.core.stats import (
     proportion_of,
 )
 from turngap.store.comparisons import Reading as CurveReading
-from turngap.turns.figures import silence_curve
+from turngap.turns.play import silence_curve
 
 Floats = NDArray[np.float64]
 QUANTILES = {"p50": 0.5, "p95": 0.95}

@@ -16,7 +16,7 @@ from turngap.core.stored import PauseRecord
 from turngap.store.checks import CHECK_FILE, SideRecord
 from turngap.store.comparisons import COMPARISON_FILE, TURNS_FILE, TurnsRecord
 from turngap.store.documents import encode, this_machine, write_document
-from turngap.turns.figures import (
+from turngap.turns.play import (
     GAP_MS,
     SHARE,
     measured_curve,

@@ -31,9 +31,8 @@ from turngap.load.export import read_load_turns
 from turngap.load.keeping import Keeper, LoadProgress
 from turngap.load.plan import LoadPlan
 from turngap.load.play import Loaded, load
-from turngap.load.rehearsal import Rehearsed
-from turngap.load.report import read_load
-from turngap.load.words import answer, verdict
+from turngap.load.report import answer, read_load, verdict
+from turngap.load.steps import Rehearsed
 from turngap.play.target import AgentChoice, Target
 from turngap.store.folders import INTERRUPTED
 from turngap.telemetry import telemetry_to

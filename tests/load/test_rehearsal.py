@@ -10,8 +10,8 @@ from turngap.caller.conversation import Patience
 from turngap.core.errors import AgentError
 from turngap.load.figures import at_once
 from turngap.load.plan import REHEARSED_S, LoadPlan, Waits, shape_of
-from turngap.load.rehearsal import Rehearsed, rehearse
 from turngap.load.schedule import SETUP_S, Step, Window, held
+from turngap.load.steps import Rehearsed, rehearse
 from turngap.play.plan import expected_turns_ms
 from turngap.play.target import AgentChoice
 from turngap.scenario.library import LoadedScenario

@@ -15,7 +15,7 @@ from made_loads import (
 )
 
 from turngap.core.stats import Percentile
-from turngap.load import words
+from turngap.load import report
 from turngap.load.export import STEPS_CSV, TURNS_CSV, load_json, write_reports
 from turngap.load.figures import best_steps, knee
 from turngap.load.report import charts, load_report
@@ -53,41 +53,41 @@ def test_a_terminal_holds_every_column(case: str, width: int) -> None:
     ],
 )
 def test_the_network_is_measured_where_there_is_one(url: str, here: bool) -> None:
-    said = " ".join(words.not_measured(make_load(agent={"url": url})))
+    said = " ".join(report.not_measured(make_load(agent={"url": url})))
     assert ("the network" in said) is here
     # Ray's nodes are other machines.
-    assert "the network" not in " ".join(words.not_measured(make_load(executor="ray")))
+    assert "the network" not in " ".join(report.not_measured(make_load(executor="ray")))
 
 
 def test_a_certificate_below_a_void_step_stands_and_says_what_is_not_known() -> None:
     void = make_step(9, void="the caller was late")
     record = make_load([void, make_step(8, 180, 2, confirms=True)])
-    assert words.verdict(record).text == "✓ 8 SESSIONS CERTIFIED"
+    assert report.verdict(record).text == "✓ 8 SESSIONS CERTIFIED"
     assert load_json(record, Path("runs/x"))["valid"] is True
 
 
 def test_a_level_that_was_not_held_in_calls_is_named() -> None:
-    assert words.off_level_words(CASES["search"]) == ""
+    assert report.off_level_words(CASES["search"]) == ""
     short = make_load([make_step(6, at_once=(4.1, 6)), make_step(8, confirms=True)])
-    assert words.off_level_words(short) == ""  # the certified one is what counts
+    assert report.off_level_words(short) == ""  # the certified one is what counts
     short = make_load([make_step(8, confirms=True, at_once=(7.1, 8))])
-    assert "only 7.1 calls" in words.off_level_words(short)
+    assert "only 7.1 calls" in report.off_level_words(short)
     long = make_load([make_step(8, confirms=True, at_once=(8.9, 12))])
-    assert "overlapped" in words.off_level_words(long)
+    assert "overlapped" in report.off_level_words(long)
     for held in (7.3, 8.7):
         near = make_load([make_step(8, confirms=True, at_once=(held, 10))])
-        assert words.off_level_words(near) == ""
+        assert report.off_level_words(near) == ""
 
 
 def test_a_void_step_that_was_to_explore_is_no_headline() -> None:
     void = make_step(9, void="the caller was late")
     steps = [void, make_step(8, 180, 20, confirms=True)]
     nothing = make_load(steps, capacity=CASES["not-sure"].capacity)
-    assert words.verdict(nothing).text == "✗ NOTHING CERTIFIED"
+    assert report.verdict(nothing).text == "✗ NOTHING CERTIFIED"
     confirming = make_step(8, void="the caller was late", confirms=True)
-    assert words.verdict(make_load([confirming, make_step(4)], capacity=None)).text == "≠ VOID"
+    assert report.verdict(make_load([confirming, make_step(4)], capacity=None)).text == "≠ VOID"
     killed = make_load([void], capacity=None, finished_utc=None)
-    assert words.verdict(killed).text == "? BROKEN OFF"
+    assert report.verdict(killed).text == "? BROKEN OFF"
 
 
 # --- the curve --------------------------------------------------------------------------------

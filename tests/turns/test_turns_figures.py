@@ -14,7 +14,7 @@ from made_records import make_turn
 from turngap.core.results import Turn
 from turngap.core.stored import PauseRecord
 from turngap.store.comparisons import CurveRecord
-from turngap.turns.figures import (
+from turngap.turns.play import (
     measured_curve,
     outlasted_ms,
     point_figures,

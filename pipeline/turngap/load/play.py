@@ -30,10 +30,9 @@ from turngap.load.figures import (
 )
 from turngap.load.keeping import Keeper, LoadProgress
 from turngap.load.plan import SETTLE_S, LoadPlan, require_turns
-from turngap.load.rehearsal import rehearse
 from turngap.load.schedule import Step
 from turngap.load.search import to_come
-from turngap.load.steps import Callers, TracedSteps, callers_for, sessions_over
+from turngap.load.steps import Callers, TracedSteps, callers_for, rehearse, sessions_over
 from turngap.play.rounds import calibrated, identified
 from turngap.play.run import kept
 from turngap.store.documents import git_commit

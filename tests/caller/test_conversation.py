@@ -19,7 +19,7 @@ from turngap.caller.said import AudioBytes, Incoming, Message
 from turngap.caller.stream import GRID_MS, RATE
 from turngap.core.audio import Pcm
 from turngap.core.cue import BackchannelCue, Cue, When
-from turngap.core.events import AgentMarks, AgentSpeech, TurnEnded, UserSpeech
+from turngap.core.events import AgentSpeech, Marks, TurnEnded, UserSpeech
 from turngap.core.stages import UNATTRIBUTED
 from turngap.testing.agent import IDLE_MS, Reply, Script
 from turngap.testing.memory import line_to
@@ -404,7 +404,7 @@ def test_a_conversation_can_be_left_at_any_turn() -> None:
 
     first, tasks = in_virtual_time(course())
     assert first.turn.outcome == "answered"
-    assert [e for e in first.events if isinstance(e, AgentMarks)]
+    assert [e for e in first.events if isinstance(e, Marks)]
     assert not [name for name in tasks if name.startswith("turngap-")]
 
 

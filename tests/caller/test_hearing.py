@@ -5,14 +5,14 @@ import pytest
 
 from turngap.caller import intake
 from turngap.caller.hearing import MARKS_AHEAD, Listener
-from turngap.caller.said import AudioChunk, Fault, Flush, Marks
+from turngap.caller.said import AudioChunk
 from turngap.core.clock import ms_to_ns
-from turngap.core.events import AgentFault, AgentMarks, AgentSilent, Event, ToolCall
+from turngap.core.events import Event, Fault, Flush, Marks, NoReply, ToolCall
 from turngap.core.run_record import OffsetRecord
 from turngap.testing import ManualClock
 
 
-def heard(*messages: Fault | Marks, offset_ns: int | None = 0) -> list[Event]:
+def heard(*messages: Fault | Marks | NoReply, offset_ns: int | None = 0) -> list[Event]:
     offset = OffsetRecord(offset_ns=offset_ns, bound_ns=None, n=0)
     listener = Listener(ManualClock(), offset=offset, speech_gap_ms=500)
     for message in messages:
@@ -22,7 +22,7 @@ def heard(*messages: Fault | Marks, offset_ns: int | None = 0) -> list[Event]:
 
 def test_an_error_of_the_agents_is_an_event_and_a_refusal_of_a_message_is_none() -> None:
     told = Fault("no voice", fatal=False), Fault("unsupported", fatal=False, refuses=True)
-    assert heard(*told) == [AgentFault(7, "no voice")]
+    assert heard(*told) == [Fault("no voice", at_ns=7)]
 
 
 def told(at_ns: int) -> Marks:
@@ -34,17 +34,17 @@ def test_with_marks_that_cannot_be_placed_the_rest_is_not_lost() -> None:
     late = told(7 + 10**9)
     for events in (heard(told(5), offset_ns=None), heard(late), heard(late, told(5))[:1]):
         (event,) = events
-        assert isinstance(event, AgentMarks)
+        assert isinstance(event, Marks)
         assert (event.marks, event.counts, event.why) == ({}, {"n": 2.0}, "a pause")
         assert (event.error, event.calls, event.told_ns) == ("no server", (ToolCall("look"),), 7)
     (placed,) = heard(told(5))
-    assert isinstance(placed, AgentMarks)
+    assert isinstance(placed, Marks)
     assert placed.marks == {"sent": 5}
 
 
 def test_an_error_is_taken_back_also_where_no_clocks_were_compared() -> None:
     late, in_time = (Marks(1, {"llm_request": 5}, error=e) for e in ("llm: no token for 3 s", ""))
-    assert [e.error for e in heard(late, in_time, offset_ns=None) if isinstance(e, AgentMarks)] == [
+    assert [e.error for e in heard(late, in_time, offset_ns=None) if isinstance(e, Marks)] == [
         "llm: no token for 3 s",
         "",
     ]
@@ -62,8 +62,8 @@ def test_marks_may_lie_ahead_by_what_clocks_drift_in_a_long_call() -> None:
 
 
 def test_why_an_agent_has_nothing_to_say_is_no_error() -> None:
-    silent = Marks(0, {}, no_reply="llm: the reply is empty")
-    assert heard(silent) == [AgentSilent(7, "llm: the reply is empty")]
+    silent = NoReply("llm: the reply is empty")
+    assert heard(silent) == [NoReply("llm: the reply is empty", at_ns=7)]
 
 
 # --- audio that is never played -----------------------------------------------------------------

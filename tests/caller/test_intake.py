@@ -6,9 +6,9 @@ from made_records import make_turn
 
 from turngap.caller import intake
 from turngap.caller.hearing import OTHER_NOTES, Listener
-from turngap.caller.said import MOST_NAMES, AudioChunk, Flush, Incoming, Marks, ReplyText
+from turngap.caller.said import AudioChunk, Flush, Incoming, ReplyText
 from turngap.core.errors import AgentError
-from turngap.core.events import AgentMarks, ToolCall, TurnBroken, UserSpeech
+from turngap.core.events import MOST_NAMES, Marks, ToolCall, TurnBroken, UserSpeech
 from turngap.core.run_record import OffsetRecord
 from turngap.core.stored import MarkRecord
 from turngap.store.documents import MAX_EVENTS_BYTES, encode
@@ -90,7 +90,7 @@ def test_marks_of_any_number_of_reports_leave_a_turn_that_can_be_stored(
             MarkRecord(name=n, at_ns=at, vantage="agent", raw_ns=at) for n, at in event.raw.items()
         )
         for event in listener.events
-        if isinstance(event, AgentMarks)
+        if isinstance(event, Marks)
     ]
     assert 20 < len(told) < 500
     assert len(encode(make_turn(agent_turns=tuple(told)))) < MAX_EVENTS_BYTES

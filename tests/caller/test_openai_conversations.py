@@ -13,10 +13,10 @@ from turngap.core.cue import Cue, When
 from turngap.core.events import (
     AgentSilence,
     AgentSpeech,
-    AgentText,
-    EndpointTold,
-    PlayoutFlushed,
-    UserTranscript,
+    Flush,
+    ReplyText,
+    Transcript,
+    TurnOver,
 )
 from turngap.testing.agent import voice
 from turngap.testing.dialects.services import GptLiveHalf, OpenAIRealtimeHalf
@@ -49,10 +49,10 @@ def test_a_reply_is_measured_to_the_sample(*, kind: str, rate: int, beta: bool) 
         # The server's detector ends a turn with the packet in which the silence lasts long enough.
         assert 300 <= turn.turn.gap_ns / 1e6 <= 300 + 20 + 1
     assert server.heard_ms == []
-    assert events_of(played, PlayoutFlushed) == []
-    assert len(events_of(played, EndpointTold)) == 2
-    assert [e.text for e in events_of(played, UserTranscript)] == ["heard", "heard"]
-    assert "a voice" in "".join(e.text for e in events_of(played, AgentText))
+    assert events_of(played, Flush) == []
+    assert len(events_of(played, TurnOver)) == 2
+    assert [e.text for e in events_of(played, Transcript)] == ["heard", "heard"]
+    assert "a voice" in "".join(e.text for e in events_of(played, ReplyText))
     assert played.conversation.faults == []
 
 
@@ -67,7 +67,7 @@ def test_a_barge_in_is_told_to_the_millisecond_and_the_rest_is_not_heard(
     cues = [says(rate, When(after_reply_ms=0)), says(rate, When(barge_in_ms=BARGE_IN_MS))]
     played = play(server, "openai-realtime", {"format": kind}, cues)
     first, second = (turn.turn for turn in played.turns)
-    (flushed,) = events_of(played, PlayoutFlushed)
+    (flushed,) = events_of(played, Flush)
     onsets = [e.onset_ns for e in events_of(played, AgentSpeech)]
     assert len(onsets) == 2  # nothing of the dead reply is heard after its flush
     assert onsets[0] == first.onset_ns
@@ -101,6 +101,6 @@ def test_a_stream_without_turns_is_measured_by_ear_alone(kind: str, rate: int) -
     assert server.spoke_ns[0][1] / 1e6 < 700  # of a second
     assert 0 <= spoken_ms[0] - server.spoke_ns[0][1] / 1e6 <= FRAME_MS
     assert abs(spoken_ms[1] - 1_000) <= 1_000 / rate
-    assert events_of(played, PlayoutFlushed) == []  # there is no word for it
-    assert events_of(played, EndpointTold) == []
+    assert events_of(played, Flush) == []  # there is no word for it
+    assert events_of(played, TurnOver) == []
     assert played.conversation.faults == []

@@ -241,7 +241,7 @@ def test_the_caller_ends_the_turns_of_a_server_that_finds_none(beta: bool) -> No
     hear(made, {"type": "session.created", "session": none})
     (fault,) = hear(made, {"type": "session.updated", "session": none})
     assert isinstance(fault, Fault)
-    assert (fault.kind, "commit_ms=500" in fault.text) == ("agent.no_turns", True)
+    assert (fault.error_kind, "commit_ms=500" in fault.error) == ("agent.no_turns", True)
 
     made = session(commit_ms=20)
     hear(made, {"type": "session.created", "session": none})
@@ -327,8 +327,8 @@ def test_a_server_that_takes_other_audio_than_asked_for_is_refused() -> None:
     (fault,) = hear(dialect, CREATED | {"type": "session.updated"})
     assert isinstance(fault, Fault)
     assert fault.fatal
-    assert "pcm at 24000 Hz" in fault.text
-    assert "pcmu at 8000 Hz" in fault.text
+    assert "pcm at 24000 Hz" in fault.error
+    assert "pcmu at 8000 Hz" in fault.error
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_replies_may_come_at_another_rate_of_pcm(rate: int, fault: str) -> None:
     audio = {"output": {"format": {"type": "audio/pcm", "rate": rate}}}
     (said,) = hear(dialect, {"type": "session.updated", "session": {"audio": audio}})
     assert isinstance(said, Fault if fault else Ready)
-    assert not isinstance(said, Fault) or fault in said.text
+    assert not isinstance(said, Fault) or fault in said.error
 
 
 # --- audio ------------------------------------------------------------------------------------

@@ -12,20 +12,20 @@ from turngap.core.clock import ms_to_ns
 from turngap.core.credits import HeardSpeech
 from turngap.core.events import (
     AgentBed,
-    AgentFault,
-    AgentMarks,
     AgentSilence,
-    AgentSilent,
     AgentSpeech,
-    AgentText,
-    EndpointTold,
     Event,
-    PlayoutFlushed,
+    Fault,
+    Flush,
+    Marks,
+    NoReply,
+    ReplyText,
     TrackedTurn,
+    Transcript,
     TurnBroken,
     TurnEnded,
+    TurnOver,
     UserSpeech,
-    UserTranscript,
 )
 from turngap.core.stages import AGENT_MARKS, UNATTRIBUTED, Slack
 from turngap.core.turns import TurnTracker
@@ -44,24 +44,24 @@ def silent(at: float) -> AgentSilence:
     return AgentSilence(ms_to_ns(at))
 
 
-def flushed(at: float) -> PlayoutFlushed:
-    return PlayoutFlushed(ms_to_ns(at))
+def flushed(at: float) -> Flush:
+    return Flush(at_ns=ms_to_ns(at))
 
 
-def heard_as(at: float, text: str) -> UserTranscript:
-    return UserTranscript(ms_to_ns(at), text)
+def heard_as(at: float, text: str) -> Transcript:
+    return Transcript(text, at_ns=ms_to_ns(at))
 
 
-def says(at: float, text: str) -> AgentText:
-    return AgentText(ms_to_ns(at), text)
+def says(at: float, text: str) -> ReplyText:
+    return ReplyText(text, at_ns=ms_to_ns(at))
 
 
-def marks(agent_turn: int, **at_ms: float) -> AgentMarks:
-    return AgentMarks(agent_turn, {name: ms_to_ns(ms) for name, ms in at_ms.items()})
+def marks(agent_turn: int, **at_ms: float) -> Marks:
+    return Marks(agent_turn, {name: ms_to_ns(ms) for name, ms in at_ms.items()})
 
 
-def failed(told: AgentMarks, error: str = "no server") -> AgentMarks:
-    return AgentMarks(told.agent_turn, told.marks, error=error)
+def failed(told: Marks, error: str = "no server") -> Marks:
+    return Marks(told.agent_turn, told.marks, error=error)
 
 
 def ended(turn: int, at: float, reason: TurnEnd = "reply_done") -> TurnEnded:
@@ -576,8 +576,8 @@ def test_a_failure_is_of_the_turn_in_which_it_happened() -> None:
     assert outcomes(turns) == ["error", "answered"]
 
 
-def reports(at: float, error: str = "no voice") -> AgentFault:
-    return AgentFault(ms_to_ns(at), error)
+def reports(at: float, error: str = "no voice") -> Fault:
+    return Fault(error, at_ns=ms_to_ns(at))
 
 
 def test_an_error_told_in_a_message_counts_as_one_told_with_marks() -> None:
@@ -595,14 +595,14 @@ def test_an_error_told_in_a_message_counts_as_one_told_with_marks() -> None:
 
 
 def test_errors_before_the_agents_turns_are_each_of_the_turn_they_were_told_in() -> None:
-    told = [AgentMarks(0, {}, error="stt: gone", told_ns=ms_to_ns(at)) for at in (1500, 9500)]
+    told = [Marks(0, {}, error="stt: gone", told_ns=ms_to_ns(at)) for at in (1500, 9500)]
     first = user(1, 0, 1000), told[0], ended(1, 7000, "timeout")
     second = user(2, 8000, 9000), told[1], ended(2, 15_000, "timeout")
     assert [t.error for t in play(*first, *second)] == ["stt: gone", "stt: gone"]
 
 
 def test_an_agent_that_has_nothing_to_say_gave_no_reply_and_its_reason_is_kept() -> None:
-    told = AgentSilent(ms_to_ns(1500), "llm: the reply is empty")
+    told = NoReply("llm: the reply is empty", at_ns=ms_to_ns(1500))
     (turn,) = play(user(1, 0, 1000), told, ended(1, 7000, "timeout"))
     assert (turn.outcome, turn.error) == ("no_reply", None)
     assert str(turn.why_no_gap).endswith(": llm: the reply is empty")
@@ -777,8 +777,8 @@ def endpoints_ms(turn: TrackedTurn) -> list[float] | None:
     return None if turn.endpoints_ns is None else [ns / 1e6 for ns in turn.endpoints_ns]
 
 
-def told_over(at: float) -> EndpointTold:
-    return EndpointTold(ms_to_ns(at))
+def told_over(at: float) -> TurnOver:
+    return TurnOver(at_ns=ms_to_ns(at))
 
 
 def test_endpoints_are_those_of_answers_never_heard_too() -> None:
@@ -888,8 +888,8 @@ def test_marks_may_be_off_by_as_much_as_clocks_drift(compared_ms: int, fits: boo
 # --- reports whose marks cannot be placed -------------------------------------------------------
 
 
-def unplaced(agent_turn: int, told_ms: float, error: str | None = None) -> AgentMarks:
-    return AgentMarks(agent_turn, {}, error=error, told_ns=ms_to_ns(told_ms), counts={"n": 3.0})
+def unplaced(agent_turn: int, told_ms: float, error: str | None = None) -> Marks:
+    return Marks(agent_turn, {}, error=error, told_ns=ms_to_ns(told_ms), counts={"n": 3.0})
 
 
 HEARD = (speaks(4400), silent(4900), ended(1, 5400))
@@ -965,7 +965,7 @@ class Copied(str):
 
 def test_the_pieces_of_a_reply_are_joined_once() -> None:
     """One after the other, the 200,000 pieces of a babbling agent took minutes."""
-    pieces = [AgentText(ms_to_ns(1100), Copied("word ")) for _ in range(5_000)]
+    pieces = [ReplyText(Copied("word "), at_ns=ms_to_ns(1100)) for _ in range(5_000)]
     Copied.characters = 0
     (turn,) = play(user(1, 0, 1000), speaks(1300), *pieces, ended(1, 3000))
     assert len(turn.reply) == 5 * len(pieces) - 1

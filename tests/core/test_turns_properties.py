@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from turngap.core.budget import OUTCOMES, TurnEnd, outcome_of
 from turngap.core.clock import ns_to_ms
 from turngap.core.events import (
-    AgentMarks,
     AgentSilence,
     AgentSpeech,
-    AgentText,
     Event,
-    PlayoutFlushed,
+    Flush,
+    Marks,
+    ReplyText,
     TrackedTurn,
+    Transcript,
     TurnBroken,
     TurnEnded,
     UserSpeech,
-    UserTranscript,
 )
 from turngap.core.stages import MARKS, UNATTRIBUTED
 from turngap.core.turns import TurnTracker
@@ -50,11 +50,11 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     AGENT_SPEECHES,
     AGENT_SPEECHES,
     st.builds(AgentSilence, INSTANTS),
-    st.builds(PlayoutFlushed, INSTANTS),
-    st.builds(AgentMarks, TURNS, MARK_SETS),
+    st.builds(Flush, at_ns=INSTANTS),
+    st.builds(Marks, TURNS, MARK_SETS),
     st.builds(TurnBroken, INSTANTS, WORDS),
-    st.builds(UserTranscript, INSTANTS, WORDS),
-    st.builds(AgentText, INSTANTS, WORDS),
+    st.builds(Transcript, WORDS, at_ns=INSTANTS),
+    st.builds(ReplyText, WORDS, at_ns=INSTANTS),
     st.builds(TurnEnded, TURNS, INSTANTS, REASONS),
 )
 
@@ -142,7 +142,7 @@ def test_yield_and_lead_are_durations_within_what_they_are_parts_of(events: list
 @given(courses())
 def test_the_order_in_which_facts_arrive_is_free(events: list[Event]) -> None:
     announced = [e for e in events if isinstance(e, UserSpeech)]
-    facts = [e for e in events if not isinstance(e, UserSpeech | TurnEnded | AgentMarks)]
+    facts = [e for e in events if not isinstance(e, UserSpeech | TurnEnded | Marks)]
     ends = [e for e in events if isinstance(e, TurnEnded)]
     onsets = [e.onset_ns for e in facts if isinstance(e, AgentSpeech)]
     assume(len(set(onsets)) == len(onsets))

@@ -33,7 +33,7 @@ from turngap.caller.conversation import Patience
 from turngap.caller.dialects.registry import find_dialect
 from turngap.core.clock import Clock
 from turngap.core.cue import When
-from turngap.core.events import PlayoutFlushed
+from turngap.core.events import Flush
 from turngap.testing.agent import voice
 from turngap.testing.memory import End, accepted
 from turngap.testing.virtual import virtual_clocks
@@ -140,7 +140,7 @@ def test_a_stock_bot_on_a_phone_line_is_measured_and_interrupted(dialect: str) -
     # Its VAD hears speech after 50 ms, and pipecat then sends what empties the queue.
     assert second.turn.yield_ns is not None
     assert 50 <= second.turn.yield_ns / 1e6 <= 80
-    flushed = [e for t in (first, second) for e in t.events if isinstance(e, PlayoutFlushed)]
+    flushed = [e for t in (first, second) for e in t.events if isinstance(e, Flush)]
     assert flushed
     assert not first.notes
     assert not second.notes

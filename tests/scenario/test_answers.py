@@ -7,12 +7,12 @@ import pytest
 from turngap.core.budget import TurnEnd
 from turngap.core.clock import ms_to_ns
 from turngap.core.events import (
-    AgentMarks,
     AgentSilence,
     AgentSpeech,
-    AgentText,
     Event,
-    PlayoutFlushed,
+    Flush,
+    Marks,
+    ReplyText,
     ToolCall,
     TrackedTurn,
     TurnEnded,
@@ -121,8 +121,8 @@ def speaks(from_ms: float, to_ms: float) -> list[Event]:
     return [AgentSpeech(onset, onset), AgentSilence(ms_to_ns(to_ms))]
 
 
-def text(at_ms: float, said: str = TEXT) -> AgentText:
-    return AgentText(ms_to_ns(at_ms), said)
+def text(at_ms: float, said: str = TEXT) -> ReplyText:
+    return ReplyText(said, at_ns=ms_to_ns(at_ms))
 
 
 def over(turn: int, at_ms: float, reason: TurnEnd = "reply_done") -> TurnEnded:
@@ -139,7 +139,7 @@ def answered(
 
 
 def test_a_reply_played_to_its_end_was_heard_whole_however_its_text_came():
-    flush = PlayoutFlushed(ms_to_ns(300))  # the agent hears the person begin; nothing is dropped
+    flush = Flush(at_ns=ms_to_ns(300))  # the agent hears the person begin; nothing is dropped
     pieces = [text(1300, "Fry onions in butter,"), text(1400, " then add tomatoes.")]
     events = [user(1, 0), flush, *pieces, *speaks(1500, 3500), over(1, 4500)]
     turn, mine = turns(events)[1]
@@ -153,7 +153,7 @@ def test_of_a_reply_that_the_person_broke_off_the_words_count_that_had_time():
     # When the next turn is announced, its silence is still to come.
     events = [
         user(1, 0), text(1300), speech[0], user(2, 1500 + ms, over=True), speech[1],
-        PlayoutFlushed(ms_to_ns(1500 + ms + 600)), over(1, 9000, "interrupted"),
+        Flush(at_ns=ms_to_ns(1500 + ms + 600)), over(1, 9000, "interrupted"),
     ]  # fmt: skip
     turn, mine = turns(events)[1]
     assert heard_of(turn, mine, ms_to_ns(1500 + ms)) == broken(said)
@@ -161,7 +161,7 @@ def test_of_a_reply_that_the_person_broke_off_the_words_count_that_had_time():
 
 def test_what_a_reply_lacks_that_stopped_for_a_cough_is_the_agents_fault():
     events = [
-        user(1, 0), text(1300), *speaks(1500, 2300), PlayoutFlushed(ms_to_ns(2300)), over(1, 4500)
+        user(1, 0), text(1300), *speaks(1500, 2300), Flush(at_ns=ms_to_ns(2300)), over(1, 4500)
     ]  # fmt: skip
     turn, mine = turns(events)[1]
     expected = Expectation(reply=expects(all_of=["onions", "tomatoes"]))
@@ -184,7 +184,7 @@ def test_what_was_dropped_before_it_was_played_was_not_heard():
     first, second = text(700, "Five onions, finely chopped."), text(2300, "Two onions.")
     said_ms = LETTER_MS * letters("Five")
     events = [
-        user(1, 0), first, *speaks(800, 800 + said_ms), PlayoutFlushed(ms_to_ns(800 + said_ms)),
+        user(1, 0), first, *speaks(800, 800 + said_ms), Flush(at_ns=ms_to_ns(800 + said_ms)),
         second, *speaks(2400, 3400), over(1, 4000),
     ]  # fmt: skip
     turn, mine = turns(events)[1]
@@ -197,7 +197,7 @@ def test_what_was_dropped_before_it_was_played_was_not_heard():
 def test_the_reply_to_the_turn_before_is_not_judged_as_this_ones():
     events = [
         user(1, 0), text(1300, "Large."), AgentSpeech(ms_to_ns(1500), ms_to_ns(1500)),
-        user(2, 2000, over=True), text(2100, " It is large."), PlayoutFlushed(ms_to_ns(2300)),
+        user(2, 2000, over=True), text(2100, " It is large."), Flush(at_ns=ms_to_ns(2300)),
         over(1, 2400, "interrupted"), text(3200, "Small."), *speaks(3300, 3900), over(2, 4900),
     ]  # fmt: skip
     turn, mine = turns(events)[2]
@@ -228,7 +228,7 @@ def test_a_line_that_is_lost_excuses_nothing():
 
 
 def test_without_an_expectation_or_a_text_nothing_is_judged():
-    heard = [user(1, 0), *speaks(1500, 3500), AgentMarks(1, {}), over(1, 4500)]
+    heard = [user(1, 0), *speaks(1500, 3500), Marks(1, {}), over(1, 4500)]
     assert answered(None, heard, 4500) == AnswerRecord(verdict="not_judged", why=NOTHING_EXPECTED)
     nothing_said = answered(expects(forbid=["x"]), heard, 4500)
     assert nothing_said == AnswerRecord(verdict="not_judged", why=NO_TEXT)
@@ -246,7 +246,7 @@ def expecting(**what: object) -> Expectation:
 def called(*names: str | None, said: str = "It is nine.", end: TurnEnd = "reply_done"):
     """A turn in which these tools were called; None: of which the agent does not tell."""
     calls = None if None in names else tuple(ToolCall(str(name), {}) for name in names)
-    marks = AgentMarks(1, {"sent": ms_to_ns(1400)}, calls=calls)
+    marks = Marks(1, {"sent": ms_to_ns(1400)}, calls=calls)
     spoken = [text(1300, said)] if said else []
     return [user(1, 0), *spoken, marks, *speaks(1500, 1900), over(1, 2000, end)]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngap.core.events import AgentMarks, ToolCall, calls_of
+from turngap.core.events import Marks, ToolCall, calls_of
 from turngap.scenario.answers import Findings, find
 from turngap.scenario.expectation import ToolsExpectation, call_text, same_value
 
@@ -120,9 +120,9 @@ def test_arguments_are_compared_by_what_they_mean(given: Any, wanted: Any, same:
 
 def test_calls_are_those_of_all_answers_and_unknown_where_the_agent_does_not_tell():
     silent, none, one = (
-        AgentMarks(1, {}),
-        AgentMarks(2, {}, calls=()),
-        AgentMarks(3, {}, calls=(CLOCK,)),
+        Marks(1, {}),
+        Marks(2, {}, calls=()),
+        Marks(3, {}, calls=(CLOCK,)),
     )
     assert calls_of([silent]) is None
     assert calls_of([]) is None

@@ -5,11 +5,11 @@ from typing import get_args
 from turngap.core.clock import ms_to_ns
 from turngap.core.cue import Utterance
 from turngap.core.events import (
-    AgentMarks,
     AgentSpeech,
     Event,
     EventKind,
-    PlayoutFlushed,
+    Flush,
+    Marks,
     ToolCall,
     TrackedTurn,
     TurnEnded,
@@ -21,7 +21,7 @@ from turngap.core.stored import AudioRecord, PacingRecord
 from turngap.core.turns import TurnTracker
 
 
-def played(*told: AgentMarks) -> TrackedTurn:
+def played(*told: Marks) -> TrackedTurn:
     """A turn from 0 to 1000 ms that is answered at 1400, and what the agent told of it."""
     tracker = TurnTracker()
     tracker.feed(UserSpeech(1, 0, ms_to_ns(1000)))
@@ -38,8 +38,8 @@ def stored(turn: TrackedTurn) -> Turn:
     return Turn.of(turn, Utterance(scenario="a", say="Hello."), pacing=pacing, audio=audio)
 
 
-def marks(number: int, sent_ms: float, why: str, **counts: float) -> AgentMarks:
-    return AgentMarks(number, {"sent": ms_to_ns(sent_ms)}, {}, counts, why)
+def marks(number: int, sent_ms: float, why: str, **counts: float) -> Marks:
+    return Marks(number, {"sent": ms_to_ns(sent_ms)}, counts, why)
 
 
 def test_what_was_counted_adds_up_and_the_hold_is_that_of_what_was_heard() -> None:
@@ -74,20 +74,20 @@ def test_an_agent_that_counts_nothing_has_no_counts() -> None:
 
 def test_calls_are_stored_those_of_answers_never_heard_too_and_a_silent_agent_is_known() -> None:
     sent = {"sent": ms_to_ns(700)}
-    early = AgentMarks(1, sent, calls=(ToolCall("clock", {}, error="cancelled"),))
-    heard = AgentMarks(2, {"sent": ms_to_ns(1388)}, calls=(ToolCall("clock", {}, 5.0, "{}"),))
+    early = Marks(1, sent, calls=(ToolCall("clock", {}, error="cancelled"),))
+    heard = Marks(2, {"sent": ms_to_ns(1388)}, calls=(ToolCall("clock", {}, 5.0, "{}"),))
     assert stored(played(early, heard)).calls == (
         ToolCall(name="clock", error="cancelled"),
         ToolCall(name="clock", ms=5.0, result="{}"),
     )
-    assert stored(played(AgentMarks(1, sent, calls=()))).calls == ()
-    assert stored(played(AgentMarks(1, sent))).calls is None
+    assert stored(played(Marks(1, sent, calls=()))).calls == ()
+    assert stored(played(Marks(1, sent))).calls is None
 
 
 def test_of_what_is_told_in_two_pieces_the_later_calls_count() -> None:
     sent = {"sent": ms_to_ns(1388)}
-    first = AgentMarks(1, sent, calls=(ToolCall("clock", {}),))
-    then = AgentMarks(1, sent, calls=(ToolCall("clock", {}, 5.0),))
+    first = Marks(1, sent, calls=(ToolCall("clock", {}),))
+    then = Marks(1, sent, calls=(ToolCall("clock", {}, 5.0),))
     calls = stored(played(first, then)).calls
     assert calls is not None
     (call,) = calls
@@ -95,8 +95,8 @@ def test_of_what_is_told_in_two_pieces_the_later_calls_count() -> None:
 
 
 def test_a_turn_knows_how_long_the_person_spoke_and_when_the_agent_took_it_to_be_over() -> None:
-    early = AgentMarks(1, {"endpoint": ms_to_ns(600), "llm_request": ms_to_ns(601)})
-    heard = AgentMarks(2, {"endpoint": ms_to_ns(1200), "sent": ms_to_ns(1388)})
+    early = Marks(1, {"endpoint": ms_to_ns(600), "llm_request": ms_to_ns(601)})
+    heard = Marks(2, {"endpoint": ms_to_ns(1200), "sent": ms_to_ns(1388)})
     turn = stored(played(early, heard))
     assert (turn.speech_ms, turn.endpoints_ms) == (1000.0, (600.0, 1200.0))
     assert stored(played()).endpoints_ms is None
@@ -105,4 +105,4 @@ def test_a_turn_knows_how_long_the_person_spoke_and_when_the_agent_took_it_to_be
 def test_each_event_is_stored_by_a_kind_of_its_own() -> None:
     kinds = [event.kind for event in get_args(Event)]
     assert sorted(kinds) == sorted(get_args(EventKind))
-    assert plain_event(PlayoutFlushed(5)) == {"event": "PlayoutFlushed", "at_ns": 5}
+    assert plain_event(Flush(at_ns=5)) == {"event": "PlayoutFlushed", "at_ns": 5}

@@ -28,7 +28,7 @@ from turngap.core.cue import AFTER_REPLY_MS, BackchannelCue, Cue, Recording, Whe
 from turngap.core.errors import AgentError
 from turngap.core.events import (
     Event,
-    PlayoutFlushed,
+    Flush,
     TrackedTurn,
     TurnEnded,
     UserBackchannel,
@@ -437,7 +437,7 @@ class Conversation:
     def _stopped_between(self, start_ns: int, by_ns: int) -> bool:
         """Return whether the reply was broken off; a reply that the agent calls done was not."""
         listener = self._listener
-        flushes = (e.at_ns for e in listener.events if isinstance(e, PlayoutFlushed))
+        flushes = (e.at_ns for e in listener.events if isinstance(e, Flush))
         if any(start_ns < at_ns <= by_ns for at_ns in flushes):
             return True
         silent = start_ns < listener.silent_since_ns <= by_ns and not self._tracker.agent_speaking

@@ -13,18 +13,19 @@ from turngap.caller.line import failed_on
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 from turngap.core.events import (
-    AgentFault,
-    AgentMarks,
     AgentSilence,
-    AgentSilent,
     AgentSpeech,
-    AgentText,
-    EndpointTold,
     Event,
-    PlayoutFlushed,
+    Fault,
+    Flush,
+    Marks,
+    NoReply,
+    ReplyText,
+    Transcript,
     TurnBroken,
+    TurnOver,
     UserSpeech,
-    UserTranscript,
+    stamped,
 )
 from turngap.core.run_record import OffsetRecord
 from turngap.core.stages import Slack
@@ -146,27 +147,23 @@ class Listener:
             case said.ReplyDone(whole):
                 self._done_ns, self._done_whole, self.reply_due = now_ns, whole, False
                 self._changed.set()
-            case said.Fault(text, refuses=refuses):
-                self.faults.append(text)
+            case Fault(error=error, refuses=refuses):
+                self.faults.append(error)
                 if not refuses:
-                    self.feed(AgentFault(now_ns, text))
+                    self.feed(stamped(incoming, now_ns))
             case said.AudioChunk(pcm, rate, wav, left_out):
                 if wav:
                     self.note(WAV_HEADERS)
                 if left_out:
                     self.note(WAV_REST)
                 self._feed_all(self.ear.receive(now_ns, pcm, rate))
-            case said.Flush():
+            case Flush():
                 self._feed_all(self.ear.flush(now_ns))
                 self._flushed_ns, self.reply_due = now_ns, False
-                self.feed(PlayoutFlushed(now_ns))
-            case said.TurnOver():
-                self.feed(EndpointTold(now_ns))
-            case said.Transcript(text):
-                self.feed(UserTranscript(now_ns, text))
-            case said.ReplyText(text):
-                self.feed(AgentText(now_ns, text))
-            case said.Marks():
+                self.feed(stamped(incoming, now_ns))
+            case TurnOver() | Transcript() | ReplyText() | NoReply():
+                self.feed(stamped(incoming, now_ns))
+            case Marks():
                 self._feed_marks(now_ns, incoming)
             case _:  # it is ready and has answered pings already
                 pass
@@ -224,21 +221,17 @@ class Listener:
         while self.failure is None and await self.changed_before(deadline_ns):
             pass
 
-    def _feed_marks(self, now_ns: int, told: said.Marks) -> None:
-        for why in told.left_out:
+    def _feed_marks(self, now_ns: int, reported: Marks) -> None:
+        for why in reported.left_out:
             self.note(why)
         # Without a clock comparison, marks cannot be placed on the caller's clock.
         placed: dict[str, int] = {}
         if self._offset_ns is not None:
-            placed = {name: at - self._offset_ns for name, at in told.marks.items()}
+            placed = {name: at - self._offset_ns for name, at in reported.marks.items()}
         if max(placed.values(), default=now_ns) > now_ns + self._slack.at(now_ns):
             self.note(MARKS_AHEAD)
             placed = {}
-        if told.no_reply and not told.marks:
-            self.feed(AgentSilent(now_ns, told.no_reply))
-            return
-        about = (told.counts, told.why, told.error, told.calls, now_ns)
-        self.feed(AgentMarks(told.agent_turn, placed, dict(told.marks), *about))
+        self.feed(reported.placed(placed, now_ns))
 
     def _feed_all(self, events: Sequence[Speech]) -> None:
         for event in events:

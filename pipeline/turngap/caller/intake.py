@@ -40,6 +40,7 @@ MOST_OF = {
     said.ReplyDone: 1_000,
     said.Transcript: 1_000,
     said.Marks: 500,
+    said.NoReply: 500,
     said.Fault: 100,
     said.ReplyText: 10_000,
     said.Unreadable: 1_000,
@@ -103,7 +104,7 @@ class Intake(Volume):
         spends += [(f"messages of {kind.__name__}", 1, MOST_OF.get(kind, MOST_MESSAGES))]
         if isinstance(incoming, said.Transcript | said.ReplyText):
             spends += [("characters of text", len(incoming.text), MOST_CHARACTERS)]
-        elif isinstance(incoming, said.Marks | said.Fault):
+        elif isinstance(incoming, said.Marks | said.Fault | said.NoReply):
             marks = MARK_CHARACTERS * len(getattr(incoming, "marks", ()))
             spends += [("characters of reports", len(ascii(incoming)) + marks, MOST_REPORTED)]
         for what, n, most in () if is_audio and self._endless else spends:

@@ -347,9 +347,9 @@ class Line:
 
     def _begin_with(self, arrived_ns: int, incoming: Incoming) -> None:
         if isinstance(incoming, Fault) and incoming.fatal:
-            refusal = printable(incoming.text, MOST_SENTENCE)
-            refused = "the agent refused: " if incoming.kind == "agent.refused" else ""
-            raise AgentError(incoming.kind, f"{refused}{refusal}")
+            refusal = printable(incoming.error, MOST_SENTENCE)
+            refused = "the agent refused: " if incoming.error_kind == "agent.refused" else ""
+            raise AgentError(incoming.error_kind, f"{refused}{refusal}")
         if isinstance(incoming, Unreadable):
             raise _cannot_begin(incoming)
         if not isinstance(incoming, Ready):

@@ -11,7 +11,7 @@ from math import inf
 
 from turngap.core.budget import LABEL_ERROR_MS
 from turngap.core.clock import ms_to_ns, ns_to_ms
-from turngap.core.events import AgentMarks, AgentSilence, AgentSpeech, PlayoutFlushed, UserSpeech
+from turngap.core.events import AgentSilence, AgentSpeech, Flush, Marks, UserSpeech
 from turngap.core.stages import AGENT_MARKS, Slack
 
 # A flush this soon after the last that was audible found the agent speaking: words pause so long.
@@ -40,7 +40,7 @@ class HeardSpeech:
         self._flushes: list[int] = []
         self._known: list[Stretch] | None = None  # until one of these changes
 
-    def add(self, event: AgentSpeech | AgentSilence | PlayoutFlushed) -> None:
+    def add(self, event: AgentSpeech | AgentSilence | Flush) -> None:
         """Take one event."""
         match event:
             case AgentSpeech():
@@ -50,7 +50,7 @@ class HeardSpeech:
             case AgentSilence(at_ns, dbfs):
                 insort(self._silences, at_ns)
                 self._levels[at_ns] = dbfs
-            case PlayoutFlushed(at_ns):
+            case Flush(at_ns=at_ns):
                 insort(self._flushes, at_ns)
         self._known = None
 
@@ -98,14 +98,12 @@ def _first_after(instants: Sequence[int], ns: int) -> int | None:
 # --- replies --------------------------------------------------------------------------------------
 
 
-def reached_ns(told: AgentMarks) -> int | None:
+def reached_ns(told: Marks) -> int | None:
     """Return when an agent turn's audio was first sent, or else its last mark; None if unknown."""
     return told.marks.get("sent", max(told.marks.values(), default=told.told_ns))
 
 
-def heard_turn(
-    agent_turns: Sequence[AgentMarks], reply: Stretch | None, slack: Slack
-) -> AgentMarks | None:
+def heard_turn(agent_turns: Sequence[Marks], reply: Stretch | None, slack: Slack) -> Marks | None:
     """Return the agent's own turn that was heard as the reply.
 
     Several can fall into one user turn after a false endpoint: the last one sent before the reply
@@ -120,8 +118,8 @@ def heard_turn(
 
 def error_of(
     speech: UserSpeech,
-    agent_turns: Sequence[AgentMarks],
-    heard: AgentMarks | None,
+    agent_turns: Sequence[Marks],
+    heard: Marks | None,
     *,
     replied: bool,
 ) -> str | None:
@@ -138,7 +136,7 @@ def error_of(
     return (late[-1].error or None) if late else None
 
 
-def marks_of(speech: UserSpeech, heard: AgentMarks | None, reply: Stretch | None) -> dict[str, int]:
+def marks_of(speech: UserSpeech, heard: Marks | None, reply: Stretch | None) -> dict[str, int]:
     """Merge the caller's marks of a turn with those of the agent's turn that was heard."""
     marks = {"user_end": speech.end_ns}
     if reply is None:

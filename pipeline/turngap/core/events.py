@@ -1,11 +1,16 @@
 """Events on the line, as one closed union, and the turn that is tracked from them.
 
 All instants are nanoseconds of the caller's clock.
+
+A dialect makes a `Report` or `Marks` of an agent's message, and what listens to the line sets its
+instant (`stamped`, `Marks.placed`). The agent's values are checked when it is made, so that no
+dialect has to: those that can be kept become finite, printable and bounded; the rest are refused.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from turngap.core.budget import DEFAULT_BUDGET_MS, Outcome, TurnEnd
 from turngap.core.counts import (
@@ -23,6 +28,14 @@ from turngap.core.counts import (
     add_counts,
 )
 from turngap.core.stages import Stage
+from turngap.core.untrusted import MOST_NAME, MOST_SENTENCE, finite, instant, plain, text_of, whole
+
+# What one message about a turn may hold. The built-in agent reports 11 marks and 20 counts; a task
+# of ten steps calls 10 to 30 tools.
+MOST_NAMES = 100
+MOST_CALLS = 100
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +110,47 @@ class AgentBed:
 
 
 @dataclass(frozen=True, slots=True)
-class PlayoutFlushed:
-    """The dialect asked the caller to drop what it has not played yet (barge-in)."""
+class Flush:
+    """Request to drop audio that has not been played yet (barge-in).
+
+    `guessed`: the agent sent no such message, but did something that implies it.
+    """
 
     kind: ClassVar[Literal["PlayoutFlushed"]] = "PlayoutFlushed"
-    at_ns: int
+    at_ns: int = field(default=0, kw_only=True)
+    guessed: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOver:
+    """The agent says, in a message of its protocol, that it considers the person's turn over."""
+
+    kind: ClassVar[Literal["EndpointTold"]] = "EndpointTold"
+    at_ns: int = field(default=0, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """The final transcript of what the agent heard."""
+
+    kind: ClassVar[Literal["UserTranscript"]] = "UserTranscript"
+    at_ns: int = field(default=0, kw_only=True)
+    text: str
+
+    def __post_init__(self) -> None:
+        _set(self, text=text_of(self.text))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyText:
+    """A piece of the text that the agent says it speaks."""
+
+    kind: ClassVar[Literal["AgentText"]] = "AgentText"
+    at_ns: int = field(default=0, kw_only=True)
+    text: str
+
+    def __post_init__(self) -> None:
+        _set(self, text=text_of(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,71 +171,96 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentMarks:
-    """Marks that the agent reported for its own turn `agent_turn`.
+class Marks:
+    """Marks that the agent reports for its own turn `agent_turn`.
 
-    `marks` are mapped to the caller's clock; `raw` has them on the agent's clock. `counts` are
-    other figures of the turn, and `why` is the reason for the hold before it. `error` says what
-    stopped the agent from making all or part of its reply; an empty one withdraws the error of an
-    earlier report. `calls` are the tools that were called for the turn, in order; None if the agent
-    does not report them. `told_ns` is when the report arrived: if there are no marks, or they
-    cannot be placed on the caller's clock, it decides to which of the user's turns the report
-    belongs.
+    Raises (when made):
+        ValueError: it has no turn, or its parts have the wrong shape.
+
+    Attributes:
+        marks: instants of the agent's clock as a dialect reports them; `placed` maps them to the
+            caller's.
+        raw: the marks on the agent's clock, once they are placed.
+        counts: other figures of the turn by name.
+        why: the reason for the hold before the turn.
+        error: the reason why the agent made only part of its reply or none; an empty one withdraws
+            the error of an earlier report.
+        calls: the tools that were called for the turn, in order; None if the agent does not report
+            them.
+        told_ns: when the report arrived. If there are no marks, or they cannot be placed on the
+            caller's clock, it decides to which of the user's turns the report belongs.
+        left_out: the parts of the message that were refused, each with the reason.
     """
 
     kind: ClassVar[Literal["AgentMarks"]] = "AgentMarks"
     agent_turn: int
     marks: Mapping[str, int]
-    raw: Mapping[str, int] = field(default_factory=dict[str, int])
+    raw: Mapping[str, int] = field(default_factory=dict[str, int], kw_only=True)
     counts: Mapping[str, float] = field(default_factory=dict[str, float])
     why: str | None = None
     error: str | None = None
     calls: tuple[ToolCall, ...] | None = None
-    told_ns: int | None = None
+    told_ns: int | None = field(default=None, kw_only=True)
+    left_out: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        left_out: list[str] = []
+        _set(
+            self,
+            agent_turn=whole(self.agent_turn),
+            marks=_named(self.marks, "mark", instant, left_out),
+            counts=_named(self.counts, "count", finite, left_out),
+            why=_sentence(self.why),
+            error=_sentence(self.error),
+            calls=None if self.calls is None else _calls(self.calls, left_out),
+            left_out=tuple(left_out),
+        )
+
+    def placed(self, marks: Mapping[str, int], at_ns: int) -> "Marks":
+        """Return the report with its marks on the caller's clock, as it arrived at `at_ns`."""
+        return _with(self, marks=marks, raw=self.marks, told_ns=at_ns)
+
+    def then(self, later: "Marks") -> "Marks":
+        """Return this report of a turn with a later one of the same turn merged into it."""
+        return _with(
+            self,
+            marks={**self.marks, **later.marks},
+            raw={**self.raw, **later.raw},
+            counts={**self.counts, **later.counts},
+            why=later.why or self.why,
+            error=self.error if later.error is None else later.error,
+            calls=self.calls if later.calls is None else later.calls,
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class AgentFault:
-    """The agent reported an error of its own in a message that does not name the turn."""
+class Fault:
+    """The agent reports an error of its own, or refuses a message from the caller (`refuses`).
+
+    The message does not name the turn. `error_kind` is the kind of a `fatal` error.
+    """
 
     kind: ClassVar[Literal["AgentFault"]] = "AgentFault"
-    at_ns: int
+    at_ns: int = field(default=0, kw_only=True)
     error: str
+    fatal: bool = False
+    refuses: bool = False
+    error_kind: str = field(default="agent.refused", compare=False)
+
+    def __post_init__(self) -> None:
+        _set(self, error=text_of(self.error, MOST_SENTENCE), fatal=bool(self.fatal))
 
 
 @dataclass(frozen=True, slots=True)
-class AgentSilent:
+class NoReply:
     """The agent says why it has no reply to give, though nothing failed."""
 
     kind: ClassVar[Literal["AgentSilent"]] = "AgentSilent"
-    at_ns: int
+    at_ns: int = field(default=0, kw_only=True)
     why: str
 
-
-@dataclass(frozen=True, slots=True)
-class EndpointTold:
-    """The agent said, in a message of its protocol, that it considered the user's turn over."""
-
-    kind: ClassVar[Literal["EndpointTold"]] = "EndpointTold"
-    at_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class UserTranscript:
-    """The agent's final transcript of what it heard."""
-
-    kind: ClassVar[Literal["UserTranscript"]] = "UserTranscript"
-    at_ns: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class AgentText:
-    """A piece of the text that the agent says it speaks."""
-
-    kind: ClassVar[Literal["AgentText"]] = "AgentText"
-    at_ns: int
-    text: str
+    def __post_init__(self) -> None:
+        _set(self, why=text_of(self.why, MOST_SENTENCE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +290,7 @@ class TurnEnded:
     more: Literal["due", "may"] | None = None
 
 
+Report = Flush | TurnOver | Transcript | ReplyText | Fault | NoReply
 Event = (
     UserSpeech
     | UserBackchannel
@@ -223,13 +298,8 @@ Event = (
     | AgentSilence
     | AgentSound
     | AgentBed
-    | PlayoutFlushed
-    | AgentMarks
-    | AgentFault
-    | AgentSilent
-    | EndpointTold
-    | UserTranscript
-    | AgentText
+    | Report
+    | Marks
     | TurnBroken
     | TurnEnded
 )
@@ -253,12 +323,83 @@ EventKind = Literal[
 ]
 
 
+# What of a report is not stored with its turn.
+_NOT_STORED = {"guessed", "left_out", "fatal", "refuses", "error_kind"}
+
+_Report = TypeVar("_Report", bound=Report)
+
+
+def stamped(report: _Report, at_ns: int) -> _Report:
+    """Return a report with the instant of its arrival."""
+    return _with(report, at_ns=at_ns)
+
+
 def plain_event(event: Event) -> dict[str, Any]:
     """Convert an event to the form in which JSON stores it."""
-    return {"event": event.kind, **asdict(event)}
+    stored = {name: value for name, value in asdict(event).items() if name not in _NOT_STORED}
+    return {"event": event.kind, **stored}
 
 
-def calls_of(agent_turns: Sequence[AgentMarks]) -> tuple[ToolCall, ...] | None:
+def _with(event: Value, **values: Any) -> Value:
+    """Copy an event with other values, and leave out the checks of when it was made."""
+    copied = copy(event)
+    _set(copied, **values)
+    return copied
+
+
+def _set(instance: Any, **values: Any) -> None:
+    """Set values of a frozen instance that is being made."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
+
+
+def _sentence(value: Any) -> str | None:
+    return None if value is None else text_of(value, MOST_SENTENCE)
+
+
+def _named(
+    values: Any, what: str, read: Callable[[Any], Value], left_out: list[str]
+) -> dict[str, Value]:
+    """Read values by name; leave out those that cannot be read."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{what}s that are no object")
+    kept: dict[str, Value] = {}
+    for key, value in cast("Mapping[Any, Any]", values).items():
+        if len(kept) == MOST_NAMES:
+            left_out.append(f"more than {MOST_NAMES} {what}s in a message")
+            break
+        name = text_of(key, MOST_NAME)
+        try:
+            kept[name] = read(value)
+        except ValueError as e:
+            left_out.append(f"the {what} {name}: {e}")
+    return kept
+
+
+def _calls(calls: Any, left_out: list[str]) -> tuple[ToolCall, ...]:
+    if len(calls) > MOST_CALLS:
+        left_out.append(f"more than {MOST_CALLS} tool calls in a message")
+    return tuple(_call(call, left_out) for call in calls[:MOST_CALLS])
+
+
+def _call(call: ToolCall, left_out: list[str]) -> ToolCall:
+    name, ms = text_of(call.name, MOST_NAME), call.ms
+    arguments, changed = plain(call.arguments)
+    if not isinstance(arguments, dict):
+        raise ValueError(f"arguments of {name} that are no object")
+    if changed:
+        left_out.append(f"arguments of {name} that cannot be kept")
+    try:
+        ms = None if ms is None else finite(ms)
+    except ValueError as e:
+        left_out.append(f"how long {name} took: {e}")
+        ms = None
+    return ToolCall(
+        name, cast("dict[str, Any]", arguments), ms, _sentence(call.result), _sentence(call.error)
+    )
+
+
+def calls_of(agent_turns: Sequence[Marks]) -> tuple[ToolCall, ...] | None:
     """Collect all tool calls of a turn, whatever their result; None if they are not reported."""
     told = [turn.calls for turn in agent_turns if turn.calls is not None]
     return tuple(call for calls in told for call in calls) if told else None
@@ -315,7 +456,7 @@ class TrackedTurn:
     error: str | None
     stages: tuple[Stage, ...]
     marks: Mapping[str, int]
-    agent_turns: tuple[AgentMarks, ...]
+    agent_turns: tuple[Marks, ...]
     transcript: str
     reply: str
     first_answer_ns: int | None
@@ -335,7 +476,7 @@ class TrackedTurn:
     guesses: tuple[str, ...] = ()
 
     @property
-    def heard_agent_turn(self) -> AgentMarks | None:
+    def heard_agent_turn(self) -> Marks | None:
         """Return the agent's own turn that the stages are based on; None if it reported none.
 
         If none of its turns has marks on the caller's clock, return the last one.

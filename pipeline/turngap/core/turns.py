@@ -30,22 +30,22 @@ from turngap.core.credits import (
 )
 from turngap.core.events import (
     AgentBed,
-    AgentFault,
-    AgentMarks,
     AgentSilence,
-    AgentSilent,
     AgentSound,
     AgentSpeech,
-    AgentText,
-    EndpointTold,
     Event,
-    PlayoutFlushed,
+    Fault,
+    Flush,
+    Marks,
+    NoReply,
+    ReplyText,
     TrackedTurn,
+    Transcript,
     TurnBroken,
     TurnEnded,
+    TurnOver,
     UserBackchannel,
     UserSpeech,
-    UserTranscript,
 )
 from turngap.core.stages import Slack, stages_of, why_impossible
 
@@ -87,10 +87,10 @@ class TurnTracker:
         # These lists are in the order of their instants.
         self._sounds: list[AgentSound] = []
         self._beds: list[AgentBed] = []
-        self._transcripts: list[UserTranscript] = []
-        self._texts: list[AgentText] = []
-        self._agent_turns: dict[int, AgentMarks] = {}
-        self._faults: list[AgentFault | AgentSilent] = []
+        self._transcripts: list[Transcript] = []
+        self._texts: list[ReplyText] = []
+        self._agent_turns: dict[int, Marks] = {}
+        self._faults: list[Fault | NoReply] = []
         self._endpoints_told: list[int] = []
         self._broken: list[TurnBroken] = []
         self._hums: list[int] = []
@@ -142,7 +142,7 @@ class TurnTracker:
                 if event.turn not in self._finished:
                     self._announced[event.turn] = event
                     self._known.clear()
-            case AgentSpeech() | AgentSilence() | PlayoutFlushed():
+            case AgentSpeech() | AgentSilence() | Flush():
                 self._heard.add(event)
                 self._known.clear()
             case AgentSound():
@@ -152,16 +152,16 @@ class TurnTracker:
                 self._known.clear()
             case AgentBed():
                 insort(self._beds, event, key=lambda e: e.at_ns)
-            case AgentMarks():
+            case Marks():
                 self._merge(event)
-            case AgentFault() | AgentSilent():
+            case Fault() | NoReply():
                 insort(self._faults, event, key=lambda e: e.at_ns)
-            case EndpointTold(at_ns):
+            case TurnOver(at_ns=at_ns):
                 insort(self._endpoints_told, at_ns)
                 self._known.clear()
-            case UserTranscript():
+            case Transcript():
                 insort(self._transcripts, event, key=lambda e: e.at_ns)
-            case AgentText():
+            case ReplyText():
                 insort(self._texts, event, key=lambda e: e.at_ns)
             case TurnBroken():
                 insort(self._broken, event, key=lambda e: e.at_ns)
@@ -208,19 +208,13 @@ class TurnTracker:
         heard = self._heard.stretches()
         return bool(heard) and heard[-1].end_ns is None
 
-    def _merge(self, event: AgentMarks) -> None:
+    def _merge(self, event: Marks) -> None:
         """Merge the event into its agent turn; an agent may report one turn in several pieces."""
         if not event.agent_turn and not event.raw:  # of no turn of its own: each stands for itself
             self._agent_turns[-1 - len(self._agent_turns)] = event
             return
         if known := self._agent_turns.get(event.agent_turn):
-            marks, raw = {**known.marks, **event.marks}, {**known.raw, **event.raw}
-            counts = {**known.counts, **event.counts}
-            why = event.why or known.why
-            error = known.error if event.error is None else event.error
-            calls = known.calls if event.calls is None else event.calls
-            about = (counts, why, error, calls, known.told_ns)
-            event = AgentMarks(event.agent_turn, marks, raw, *about)
+            event = known.then(event)
         self._agent_turns[event.agent_turn] = event
 
     def _next_start(self, speech: UserSpeech) -> float:
@@ -304,7 +298,7 @@ class TurnTracker:
         )
 
     def _ambiguous(
-        self, speech: UserSpeech, credits: Credits, heard: AgentMarks | None
+        self, speech: UserSpeech, credits: Credits, heard: Marks | None
     ) -> tuple[str, ...]:
         """Say why the reply in this turn may belong to another turn."""
         owed = self._owed(0)
@@ -415,7 +409,7 @@ class TurnTracker:
         return min(starts, default=None)
 
     def _why_no_marks(
-        self, speech: UserSpeech, heard: AgentMarks | None, marks: Mapping[str, int]
+        self, speech: UserSpeech, heard: Marks | None, marks: Mapping[str, int]
     ) -> str | None:
         """Return why no mark of the agent explains the reply; None if one does or it sent none."""
         if heard is None:
@@ -443,7 +437,7 @@ class TurnTracker:
             under = "" if bed_dbfs is None else f" under the bed ({bed_dbfs:.0f} dBFS)"
             return f"the first word, near {at_ms:,.0f} ms, cannot be placed{under}"
         upto = min(self._next_start(speech), end.at_ns)
-        silent = (f for f in self._faults if isinstance(f, AgentSilent))
+        silent = (f for f in self._faults if isinstance(f, NoReply))
         told = next((s.why for s in silent if speech.start_ns <= s.at_ns <= upto), None)
         why = _WHY_NO_GAP[end.reason]
         if answer_ns is not None:
@@ -459,7 +453,7 @@ class TurnTracker:
                 told += "; --dialect NAME,first_word=sound counts any sound"
         return why if told is None else f"{why}: {told}"
 
-    def _agent_turns_in(self, speech: UserSpeech) -> tuple[AgentMarks, ...]:
+    def _agent_turns_in(self, speech: UserSpeech) -> tuple[Marks, ...]:
         """Return the agent turns whose audio was first sent in this turn, or that stopped in it."""
         upto = self._next_start(speech)
         reached = [(reached_ns(a), a) for a in self._agent_turns.values()]
@@ -470,7 +464,7 @@ class TurnTracker:
         self,
         speech: UserSpeech,
         end: TurnEnded,
-        agent_turns: Sequence[AgentMarks],
+        agent_turns: Sequence[Marks],
         *,
         replied: bool,
     ) -> str | None:
@@ -484,7 +478,7 @@ class TurnTracker:
             return None
         since = speech.end_ns if replied else speech.start_ns
         until = min(self._next_start(speech), end.at_ns)
-        faults = (f for f in self._faults if isinstance(f, AgentFault))
+        faults = (f for f in self._faults if isinstance(f, Fault))
         within = (f.error for f in faults if since <= f.at_ns <= until)
         return next(within, None)
 

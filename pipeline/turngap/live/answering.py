@@ -225,6 +225,9 @@ class Relay:
                 await self._tell("bot-llm-text", {"text": text})
             case said.Marks():
                 await self._tell("server-message", self._marks(incoming))
+            case said.NoReply(why):
+                silent = {"turngap": "marks", "turn": 0, "marks": {}, "no_reply": why}
+                await self._tell("server-message", silent)
             case said.Fault(text, fatal, refuses):
                 kind = "error-response" if refuses else "error"
                 await self._tell(kind, {"error": text_without_secrets(text), "fatal": fatal})
@@ -276,7 +279,6 @@ class Relay:
             "counts": dict(marks.counts),
             "why": marks.why,
             "error": marks.error,
-            "no_reply": marks.no_reply,
         }
         if marks.calls is not None:
             message["calls"] = [

@@ -186,7 +186,7 @@ class LiveSession(Guard):
             match fact:
                 case said.Ready():
                     await self._tell({"turngap": "session", "id": self._held.id, **self._about()})
-                case said.Fault() | said.Transcript() | said.ReplyText():
+                case said.Fault() | said.Transcript() | said.ReplyText() | said.NoReply():
                     self._connection.note(self.clock.now_ns(), fact)
                 case said.Marks(turn):
                     if isinstance(own, dict) and isinstance(own.get("llm"), str):

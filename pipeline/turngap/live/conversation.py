@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import soxr
 
-from turngap.caller import said
 from turngap.caller.ear import Heard
 from turngap.caller.recording import agent_side
 from turngap.caller.stream import RATE
@@ -19,19 +18,20 @@ from turngap.core.clock import NS_PER_MS, NS_PER_S, ms_to_ns, samples_to_ns
 from turngap.core.cue import Utterance
 from turngap.core.errors import InputError
 from turngap.core.events import (
-    AgentFault,
-    AgentMarks,
     AgentSilence,
-    AgentSilent,
     AgentSpeech,
-    AgentText,
     Event,
-    PlayoutFlushed,
+    Fault,
+    Flush,
+    Marks,
+    NoReply,
+    ReplyText,
     TrackedTurn,
+    Transcript,
     TurnEnded,
     UserSpeech,
-    UserTranscript,
     plain_event,
+    stamped,
 )
 from turngap.core.results import Turn
 from turngap.core.stages import Slack
@@ -52,7 +52,7 @@ MOST_HEARD = round(MIC_S * 50)
 # long for them (turngap/caller/conversation.py).
 SETTLE_MS = 500.0
 
-Fact = said.Transcript | said.ReplyText | said.Marks | said.Fault
+Fact = Transcript | ReplyText | Marks | Fault | NoReply
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +160,11 @@ class Connection:
 
         Marks are reported when their turn is over, but belong to its beginning.
         """
-        if isinstance(fact, said.Fault):
-            self.faults.append(fact.text)
+        if isinstance(fact, Fault):
+            self.faults.append(fact.error)
             if fact.refuses:
                 return
-        if isinstance(fact, said.Marks):
+        if isinstance(fact, Marks):
             at_ns = min(fact.marks.values(), default=at_ns)
         self._facts.append((at_ns, fact))
 
@@ -191,7 +191,7 @@ class Connection:
                 events.append(AgentSpeech(stretch.onset_ns, stretch.received_ns, stretch.lead_ns))
             if stretch.end_ns is not None and self._is_new("end", stretch.end_ns):
                 events.append(AgentSilence(stretch.end_ns))
-        events += [PlayoutFlushed(ns) for ns in report.flushed_ns if self._is_new("flush", ns)]
+        events += [Flush(at_ns=ns) for ns in report.flushed_ns if self._is_new("flush", ns)]
         self.offset_ns = report.offset.offset_ns
         # The page keeps comparing the clocks, so that they cannot have drifted far.
         self.tracker.slack = Slack(report.offset.bound_ns, compared_ns=report.ended_ns)
@@ -230,20 +230,11 @@ class Connection:
 
     def _placed(self, at_ns: int, fact: Fact) -> Event:
         offset_ns = self.offset_ns or 0
-        match fact:
-            case said.Transcript(text):
-                return UserTranscript(at_ns - offset_ns, text)
-            case said.ReplyText(text):
-                return AgentText(at_ns - offset_ns, text)
-            case said.Fault(text):
-                return AgentFault(at_ns - offset_ns, text)
-            case said.Marks(marks={}, no_reply=str(why)) if why and not fact.marks:
-                return AgentSilent(at_ns - offset_ns, why)
-            case said.Marks(turn, raw):
-                marks = {name: ns - offset_ns for name, ns in raw.items()}
-                told_ns = at_ns - offset_ns
-                about = (fact.counts, fact.why, fact.error, fact.calls, told_ns)
-                return AgentMarks(turn, marks, dict(raw), *about)
+        if isinstance(fact, Marks):
+            return fact.placed(
+                {name: ns - offset_ns for name, ns in fact.marks.items()}, at_ns - offset_ns
+            )
+        return stamped(fact, at_ns - offset_ns)
 
 
 # A browser's audio device was seen to stand still. If the audio clock falls behind the wall clock
@@ -327,7 +318,7 @@ class LiveConversation:
         facts = [fact for _, fact in connection.take_facts()]
         window = (connection.ended_ns, samples_to_ns(connection.mic.total, connection.in_rate))
         user = self._user_side(window)
-        transcript = _joined(facts, said.Transcript)
+        transcript = _joined(facts, Transcript)
         found = find_speech(user, RATE) if transcript else None
         bounds = found and found.bounds
         text = self._texts.pop(self.turns + 1, "")
@@ -337,7 +328,7 @@ class LiveConversation:
         self.turns += 1
         connection.ended_ns = window[1]
         sent = connection.sent.as_sent(connection.sample_at(window[0]), connection.in_rate)
-        llms = [connection.llm_of.get(f.agent_turn) for f in facts if isinstance(f, said.Marks)]
+        llms = [connection.llm_of.get(f.agent_turn) for f in facts if isinstance(f, Marks)]
         record = Turn(
             scenario=self.name,
             turn=self.turns,
@@ -351,7 +342,7 @@ class LiveConversation:
             why_no_gap="the line was lost before the page had measured this turn",
             stages=(),
             transcript=transcript,
-            reply=_joined(facts, said.ReplyText),
+            reply=_joined(facts, ReplyText),
             lead_ms=None,
             yield_ms=None,
             marks=(),
@@ -457,9 +448,9 @@ def _pacing(packets: int, stall_ms: float | None) -> PacingRecord:
     )
 
 
-def _joined(facts: list[Fact], kind: type[said.Transcript] | type[said.ReplyText]) -> str:
+def _joined(facts: list[Fact], kind: type[Transcript] | type[ReplyText]) -> str:
     texts = [f.text for f in facts if isinstance(f, kind)]
-    return (" " if kind is said.Transcript else "").join(texts).strip()
+    return (" " if kind is Transcript else "").join(texts).strip()
 
 
 def _take(faults: list[str]) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ from turngap.core.credits import PAUSE_MS
 from turngap.core.events import (
     AgentSilence,
     AgentSpeech,
-    AgentText,
     Event,
-    PlayoutFlushed,
+    Flush,
+    ReplyText,
     TrackedTurn,
     calls_of,
 )
@@ -206,13 +206,13 @@ class _Part:
 
 def _parts(turn: TrackedTurn, events: Sequence[Event]) -> list[_Part]:
     """Return the turn's replies; one whole reply if its events do not give its text."""
-    flushes = sorted(e.at_ns for e in events if isinstance(e, PlayoutFlushed))
+    flushes = sorted(e.at_ns for e in events if isinstance(e, Flush))
     bounds = [turn.user_start_ns, *(ns for ns in flushes if ns > turn.user_start_ns)]
     parts = [
         _Part("", since, until) for since, until in zip(bounds, [*bounds[1:], None], strict=True)
     ]
     for piece in events:
-        if isinstance(piece, AgentText) and piece.at_ns >= turn.user_start_ns:
+        if isinstance(piece, ReplyText) and piece.at_ns >= turn.user_start_ns:
             next(p for p in reversed(parts) if p.since_ns <= piece.at_ns).text += piece.text
     for part in parts:
         part.text = part.text.strip()

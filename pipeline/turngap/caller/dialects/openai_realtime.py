@@ -120,7 +120,7 @@ class OpenAIRealtimeSession(PlainSession):
         if self._ready:
             return []
         if told.manual and self._settings.commit_ms is None:
-            return [Fault(NO_TURNS, fatal=True, kind="agent.no_turns")]
+            return [Fault(NO_TURNS, fatal=True, error_kind="agent.no_turns")]
         rate = told.output.rate  # of replies, which the server may choose for PCM
         if rate in RATES and told.output.kind == self._down.kind:
             self._down = replace(self._down, rate=rate)

@@ -17,6 +17,7 @@ from turngap.caller.said import (
     Flush,
     Incoming,
     Marks,
+    NoReply,
     Pong,
     Ready,
     ReplyDone,
@@ -165,7 +166,8 @@ def _read_own(data: dict[str, Any]) -> Incoming | None:
                 calls = data.get("calls")
                 told = None if calls is None else tuple(_call(call) for call in calls)
                 about = (data.get("counts") or {}, data.get("why"), data.get("error"), told)
-                return Marks(data["turn"], data["marks"], *about, no_reply=data.get("no_reply"))
+                marks, why = Marks(data["turn"], data["marks"], *about), data.get("no_reply")
+                return marks if marks.marks or not why else NoReply(why)
             case "pong":
                 return Pong(data["ping"], data["agent_ns"])
             case _:

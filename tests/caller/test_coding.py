@@ -10,9 +10,9 @@ import pytest
 import soundfile
 import soxr
 
-from turngap.caller.coding import Coding
 from turngap.caller.dialects.registry import find_dialect
 from turngap.caller.said import NotSpokenError, UnplayableError
+from turngap.caller.wav import Coding
 from turngap.core.audio import Pcm
 from turngap.core.wire import A_LAW, MU_LAW, Law
 from turngap.scenario.model import library_dir

@@ -14,8 +14,7 @@ from openai.types.beta.realtime.session_update_event import SessionUpdateEvent a
 from openai.types.realtime import RealtimeClientEvent, RealtimeServerEvent
 from pydantic import TypeAdapter
 
-from turngap.caller.dialects.openai_realtime import MOST_DEAD, SPEC
-from turngap.caller.dialects.played_items import MOST_WAITING
+from turngap.caller.dialects.openai_realtime import MOST_DEAD, MOST_WAITING, SPEC
 from turngap.caller.dialects.registry import find_dialect
 from turngap.caller.dialects.session import Session
 from turngap.caller.said import (

@@ -10,8 +10,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
-from turngap.caller.opening import Request, Socket, connect
-from turngap.caller.sending import frame_of
+from turngap.caller.opening import Request, Socket, connect, frame_of
 from turngap.clocks import MonotonicClock, others_first
 
 CLOCK = MonotonicClock()

@@ -9,9 +9,8 @@ from urllib.parse import urlsplit, urlunsplit
 from websockets.exceptions import ConnectionClosed
 
 from turngap.caller.dialects.registry import DialectSpec, dialect_of_host, dialects
-from turngap.caller.endpoint import PIPECAT, Endpoint
+from turngap.caller.endpoint import NO_TRANSPORT, PIPECAT, RUNNER_PATH, Endpoint, is_runner
 from turngap.caller.line import LINE_LOST, NOT_READY, Line
-from turngap.caller.runner import NO_TRANSPORT, RUNNER_PATH, is_runner
 from turngap.caller.starting import is_start
 from turngap.caller.stream import PACKET_MS, UserStream
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns

@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from turngap.caller.endpoint import Endpoint
+from turngap.caller.endpoint import NO_TRANSPORT, Endpoint
 from turngap.caller.identify import identify
-from turngap.caller.runner import NO_TRANSPORT
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
 from turngap.core.secrets import text_without_secrets

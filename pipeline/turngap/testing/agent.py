@@ -31,8 +31,8 @@ from websockets.exceptions import ConnectionClosed
 
 from turngap.caller.arrival import StampedSocket, arrived_ns
 from turngap.caller.line import Peer
+from turngap.caller.opening import PromptSends
 from turngap.caller.said import Message
-from turngap.caller.sending import PromptSends
 from turngap.children import end_with_parent
 from turngap.clocks import MonotonicClock
 from turngap.core.audio import Pcm, SpeechDetector, SpeechEnd, dbfs_to_amplitude

@@ -10,7 +10,7 @@ messages, both ways. `UserStartedSpeaking` means that what has not been played i
 from collections.abc import Mapping
 from typing import Any
 
-from turngap.caller.dialects.json_events import event_of
+from turngap.caller.dialects.encoding import event_of
 from turngap.caller.dialects.registry import DialectSettings, DialectSpec, Key
 from turngap.caller.dialects.session import PlainSession
 from turngap.caller.said import (

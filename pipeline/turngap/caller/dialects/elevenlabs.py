@@ -10,9 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from turngap.caller.dialects.encoding import Encoding
-from turngap.caller.dialects.json_events import event_of, inside
-from turngap.caller.dialects.registry import DialectSettings, DialectSpec, Key
+from turngap.caller.dialects.encoding import Encoding, event_of, inside
+from turngap.caller.dialects.registry import DialectSpec, Key
 from turngap.caller.dialects.session import PlainSession
 from turngap.caller.said import (
     RATES,
@@ -155,14 +154,10 @@ def _format(told: Mapping[str, Any], name: str) -> Encoding:
     raise UnplayableError(f"{shown(value)} as its {name}, which is neither PCM16 nor {U_LAW}")
 
 
-def _create(_: DialectSettings) -> ElevenLabsSession:
-    return ElevenLabsSession()
-
-
 SPEC = DialectSpec(
     name="elevenlabs",
     about="ElevenLabs' agents, the agent's identifier in the URL (?agent_id=…)",
-    create=_create,
+    create=lambda _: ElevenLabsSession(),
     hosts=("elevenlabs.io",),
     key=Key("ELEVENLABS_API_KEY", "header", "xi-api-key"),
 )

@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from turngap.caller.dialects.encoding import Encoding
-from turngap.caller.dialects.json_events import inside, object_of
+from turngap.caller.dialects.encoding import Encoding, inside, object_of
 from turngap.caller.dialects.registry import DialectSettings, DialectSpec, Key
 from turngap.caller.dialects.session import PlainSession
 from turngap.caller.said import (

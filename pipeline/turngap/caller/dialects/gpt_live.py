@@ -7,8 +7,7 @@ likes, and only its audio shows when. Sent messages have the types of the `opena
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from turngap.caller.dialects.encoding import Encoding, Kind, read_format
-from turngap.caller.dialects.json_events import event_of, inside
+from turngap.caller.dialects.encoding import Encoding, Kind, event_of, inside, read_format
 from turngap.caller.dialects.registry import DialectSettings, DialectSpec, Key
 from turngap.caller.dialects.session import PlainSession
 from turngap.caller.said import Fault, Incoming, Message, Ready, ReplyText, Transcript
@@ -130,14 +129,10 @@ class GptLiveSession(PlainSession):
         return session
 
 
-def _create(settings: GptLiveSettings) -> GptLiveSession:
-    return GptLiveSession(settings)
-
-
 SPEC = DialectSpec(
     name="gpt-live",
     about="OpenAI's Live API over a WebSocket: full duplex, without turns",
-    create=_create,
+    create=GptLiveSession,
     settings_type=GptLiveSettings,
     hosts=("api.openai.com/v1/live",),
     key=Key("OPENAI_API_KEY", "header", "Authorization", "Bearer "),

@@ -6,9 +6,8 @@ takes what `eval-connect` says from the URL (`?capture_bot_audio=true`). From pi
 `pipecat.evals.serializer` and `pipecat.serializers.rtvi_client`.
 """
 
-from turngap.caller.dialects.encoding import Encoding
-from turngap.caller.dialects.json_events import event_of, inside
-from turngap.caller.dialects.registry import DialectSettings, DialectSpec
+from turngap.caller.dialects.encoding import Encoding, event_of, inside
+from turngap.caller.dialects.registry import DialectSpec
 from turngap.caller.dialects.rtvi import RTVI_LABEL, RtviReader, client_ready, ping, rtvi
 from turngap.caller.dialects.session import PlainSession
 from turngap.caller.said import Flush, Incoming, Message, NotSpokenError
@@ -65,13 +64,9 @@ class PipecatEvalSession(PlainSession):
         return True
 
 
-def _create(_: DialectSettings) -> PipecatEvalSession:
-    return PipecatEvalSession()
-
-
 SPEC = DialectSpec(
     name="pipecat-eval",
     about="pipecat's development runner at /ws, for a bot with an eval entry in transport_params",
-    create=_create,
+    create=lambda _: PipecatEvalSession(),
     tried=3,
 )

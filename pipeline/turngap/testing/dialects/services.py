@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turngap.caller.dialects import deepgram_agent, gemini_live
-from turngap.caller.dialects.encoding import Encoding, Kind
-from turngap.caller.dialects.json_events import event_of, inside
+from turngap.caller.dialects.encoding import Encoding, Kind, event_of, inside
 from turngap.caller.said import Message
 from turngap.testing.dialects import AgentHalf, Begun, FromCaller, HungUp, Spoken, Truncated
 

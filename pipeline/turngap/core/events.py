@@ -412,7 +412,7 @@ _OF_THE_REPLY = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedTurn:
     """One finished turn. Instants are ns of the caller's clock, None if they never came.
 
@@ -449,25 +449,25 @@ class TrackedTurn:
     ended: TurnEnd
     user_start_ns: int
     user_end_ns: int
-    onset_ns: int | None
-    gap_ns: int | None
-    why_no_gap: str | None
-    why_no_marks: str | None
-    error: str | None
-    stages: tuple[Stage, ...]
-    marks: Mapping[str, int]
-    agent_turns: tuple[Marks, ...]
-    transcript: str
-    reply: str
-    first_answer_ns: int | None
-    parts_ns: tuple[tuple[int, int | None], ...]
-    false_starts: int
-    backchannels_heard: int
-    ambiguous: tuple[str, ...]
-    yield_ns: int | None
-    lead_ns: int | None
-    endpoints_ns: tuple[int, ...] | None
     ended_ns: int
+    onset_ns: int | None = None
+    gap_ns: int | None = None
+    why_no_gap: str | None = None
+    why_no_marks: str | None = None
+    error: str | None = None
+    stages: tuple[Stage, ...] = ()
+    marks: Mapping[str, int]
+    agent_turns: tuple[Marks, ...] = ()
+    transcript: str = ""
+    reply: str = ""
+    first_answer_ns: int | None = None
+    parts_ns: tuple[tuple[int, int | None], ...] = ()
+    false_starts: int = 0
+    backchannels_heard: int = 0
+    ambiguous: tuple[str, ...] = ()
+    yield_ns: int | None = None
+    lead_ns: int | None = None
+    endpoints_ns: tuple[int, ...] | None = None
     first_sound_ns: int | None = None
     onset_spread_ns: int | None = None
     bed_dbfs: float | None = None
@@ -509,23 +509,8 @@ def unfinished(speech: UserSpeech, end: TurnEnded, why: str) -> TrackedTurn:
         ended=end.reason,
         user_start_ns=speech.start_ns,
         user_end_ns=speech.end_ns,
-        onset_ns=None,
-        gap_ns=None,
         why_no_gap=why,
-        why_no_marks=None,
         error=why,
-        stages=(),
         marks={"user_end": speech.end_ns},
-        agent_turns=(),
-        transcript="",
-        reply="",
-        first_answer_ns=None,
-        parts_ns=(),
-        false_starts=0,
-        backchannels_heard=0,
-        ambiguous=(),
-        yield_ns=None,
-        lead_ns=None,
-        endpoints_ns=None,
         ended_ns=end.at_ns,
     )

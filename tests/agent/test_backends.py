@@ -15,7 +15,7 @@ from turngap.agent.switching import offers_of
 from turngap.backends import BackendChoice, BackendSettings, BackendSpec, specs
 from turngap.compare.play import ComparePlan
 from turngap.core.errors import InputError
-from turngap.judge.play import judge_backend, recogniser_backend
+from turngap.judge import judge_backend, recogniser_backend
 from turngap.play.target import AgentChoice
 
 # --- how it is read ---------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from turngap.clocks import MonotonicClock
 from turngap.core.errors import AgentError, InputError
 from turngap.core.secrets import text_without_secrets
 from turngap.play.target import AgentChoice
-from turngap.setup.files import Chosen
+from turngap.setup import Chosen
 
 CLOCK = MonotonicClock()
 

@@ -13,10 +13,10 @@ from reserved_ports import reserved_port
 from ruamel.yaml import YAML
 from virtual_agents import VirtualAgents
 
+from turngap import setup
 from turngap.caller.endpoint import Endpoint
 from turngap.cli import agents
 from turngap.play import target
-from turngap.setup import look
 from turngap.testing.agent import Reply, Script
 
 Capsys = pytest.CaptureFixture[str]
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TURNGAP_AGENT", raising=False)
     monkeypatch.delenv("TURNGAP_CONFIG", raising=False)
-    monkeypatch.setattr(look, "USUAL_PORTS", ())
+    monkeypatch.setattr(setup, "USUAL_PORTS", ())
     return tmp_path
 
 
@@ -42,7 +42,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         commands.append(command)
         yield
 
-    for module in (look, target):
+    for module in (setup, target):
         monkeypatch.setattr(module, "started", start)
     monkeypatch.setattr(target, "require_free", lambda command, url: None)
     return commands
@@ -53,11 +53,11 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every agent answer in the dialect that was given, or in pipecat's."""
 
     async def reached(
-        bot: look.Bot, dialect: str, headers: tuple[str, ...], *_: object
+        bot: setup.Bot, dialect: str, headers: tuple[str, ...], *_: object
     ) -> Endpoint:
         return Endpoint(bot.url or "ws://127.0.0.1:8765/ws", dialect or "pipecat", headers)
 
-    monkeypatch.setattr(look, "reached", reached)
+    monkeypatch.setattr(setup, "reached", reached)
 
 
 def test_with_only_a_bot_a_check_reaches_a_verdict_without_a_flag(
@@ -83,8 +83,8 @@ def test_with_only_a_bot_a_check_reaches_a_verdict_without_a_flag(
         """There is no socket to knock at."""
 
     monkeypatch.setattr(Endpoint, "knock", knock)
-    monkeypatch.setattr(look, "served_by", served_by)
-    monkeypatch.setattr(look, "identify", answers)
+    monkeypatch.setattr(setup, "served_by", served_by)
+    monkeypatch.setattr(setup, "identify", answers)
     done = turngap_here(capsys, "init", "--yes")
     assert done.code == 0, done.err
     with (folder / "turngap.toml").open("r+") as file:

@@ -113,10 +113,10 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr("turngap.play.rounds.calibrated", calibrated)
     monkeypatch.setattr("turngap.play.zoo.play_zoo", lambda **_: iter(()))
     for step in ("judged", "transcribed"):
-        monkeypatch.setattr(f"turngap.judge.play.{step}", lambda run, *_: run)
+        monkeypatch.setattr(f"turngap.judge.{step}", lambda run, *_: run)
     monkeypatch.setattr(agents, "_can_ask", lambda: True)
     monkeypatch.setattr("typer.prompt", first_answer)
-    monkeypatch.setattr("turngap.setup.look.reached", reached)
+    monkeypatch.setattr("turngap.setup.reached", reached)
     for key in KEYS:
         monkeypatch.setenv(key, "a-key-of-the-reader")
     monkeypatch.chdir(folder)

@@ -13,14 +13,14 @@ import soxr
 from fake_openai import FakeOpenAI, serving
 from made_records import make_record, make_turn
 
+from turngap import judge
 from turngap.backends import ConfiguredBackend
 from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
 from turngap.core.events import ToolCall
 from turngap.core.results import Turn
 from turngap.core.stored import AnswerRecord, AudioRecord
-from turngap.judge import play
-from turngap.judge.play import (
+from turngap.judge import (
     RATE,
     Transcript,
     expectations,
@@ -171,7 +171,7 @@ async def test_a_beep_is_not_thank_you(
     with monkeypatch.context() as patch:
         patch.setattr(sys.modules[__name__], "speech", beep)
         run = await stored(tmp_path, library, "beep")
-    monkeypatch.setattr(play, "transcribe", whisper)
+    monkeypatch.setattr(judge, "transcribe", whisper)
     again = await run_in_thread(heard, run, library)
     assert verdicts(again) == ["not_judged"]
 

@@ -6,7 +6,7 @@ import pytest
 from commandline import SCENARIOS, turngap_here
 from made_records import make_record, make_turn
 
-from turngap.judge.play import PROMPT
+from turngap.judge import PROMPT
 from turngap.scenario.library import load_scenario
 from turngap.store.runs import read_run
 from turngap.store.writer import RunWriter

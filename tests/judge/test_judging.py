@@ -8,7 +8,7 @@ from made_records import make_turn
 from turngap.core.results import Turn
 from turngap.core.stored import AnswerRecord, JudgeRecord
 from turngap.core.summary import other_verdicts
-from turngap.judge.play import PROMPT, question, verdict_of
+from turngap.judge import PROMPT, question, verdict_of
 from turngap.scenario.model import UserTurn
 
 ASKED = UserTurn.model_validate(

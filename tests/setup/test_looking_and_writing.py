@@ -12,8 +12,7 @@ from turngap.core.stats import n_without_a_miss
 from turngap.load.plan import shape_of
 from turngap.scenario.library import load_scenarios
 from turngap.scenario.model import scenario_paths, shipped_library
-from turngap.setup import look
-from turngap.setup.files import Chosen, contents, from_here, write
+from turngap.setup import Chosen, bot_of, bots, contents, from_here, write
 
 
 def test_no_link_leads_out_of_the_repository(
@@ -39,7 +38,7 @@ def test_bots_are_found_and_other_files_are_not(tmp_path: Path) -> None:
     (tmp_path / ".venv" / "bot.py").write_text(f"import pipecat\n{program}")
     (tmp_path / "gone.py").symlink_to("nowhere.py")
     os.mkfifo(tmp_path / "pipe.py")
-    ((name, bot),) = look.bots(tmp_path).items()
+    ((name, bot),) = bots(tmp_path).items()
     assert (name, bot.takes_port) == ("src/agent.py", True)
     assert (bot.start or "").endswith(" src/agent.py")
     assert bot.paths == ("/voice", "/ws", "/ws-client", "/")
@@ -47,7 +46,7 @@ def test_bots_are_found_and_other_files_are_not(tmp_path: Path) -> None:
 
 def test_a_bot_of_pipecats_runner_gets_its_port_in_the_workflow(tmp_path: Path) -> None:
     (tmp_path / "bot.py").write_text("import pipecat\nfrom pipecat.runner.run import main\n")
-    given = look.bot_of("", "/elsewhere/.venv/bin/python bot.py", tmp_path)
+    given = bot_of("", "/elsewhere/.venv/bin/python bot.py", tmp_path)
     assert (given.takes_port, given.paths[0]) == (True, "/ws-client")
     assert given.start is not None
     chosen = Chosen("ws://127.0.0.1:7860/ws-client", given.start, takes_port=given.takes_port)

@@ -28,7 +28,7 @@ from turngap.compare import figures as compared
 from turngap.core.errors import TurngapError
 from turngap.fleet.files import build_fleet, read_fleet
 from turngap.fleet.workload import measured_turns
-from turngap.judge.play import reply_audio
+from turngap.judge import reply_audio
 from turngap.scenario.library import load_scenario
 from turngap.store.runs import read_run
 

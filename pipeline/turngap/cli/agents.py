@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from turngap.caller.dialects.registry import DialectSpec
     from turngap.play.doctor import Download
     from turngap.scenario.label import Labelled
-    from turngap.setup.files import Chosen
-    from turngap.setup.look import Bot
+    from turngap.setup import Bot, Chosen
 
 
 def backends(_: typer.Context, asked: Asked) -> None:
@@ -190,7 +189,7 @@ def doctor(_: typer.Context, asked: Asked) -> None:
     is only mentioned.
     """
     from turngap.play.doctor import Check, examine, examine_agent
-    from turngap.setup.look import servers
+    from turngap.setup import servers
 
     checks: list[Check] = []
     for check in chain(examine(asked.library), examine_agent(servers)):
@@ -294,7 +293,7 @@ def init(_: typer.Context, asked: Asked) -> None:
     Exit: 0 written, 2 bad input or files that are there already, 4 no agent could be reached.
     """
     from turngap.play.defaults import FILE, PYPROJECT, read_defaults, repository_of, strangers
-    from turngap.setup.files import WORKFLOW, Chosen, contents, require_no_secrets, write
+    from turngap.setup import WORKFLOW, Chosen, contents, require_no_secrets, write
 
     folder, here = Path(), Path.cwd()
     if not asked.force and (folder / FILE).exists():
@@ -332,8 +331,7 @@ def init(_: typer.Context, asked: Asked) -> None:
 def _agent_of(folder: Path, given: "Chosen", *, yes: bool) -> "Chosen":
     """Return the agent that was given, or that is found here, once it has answered."""
     from turngap.clocks import MonotonicClock
-    from turngap.setup.files import SCENARIO, Chosen, from_here
-    from turngap.setup.look import bot_of, reached
+    from turngap.setup import SCENARIO, Chosen, bot_of, from_here, reached
 
     own = any(Path("scenarios").glob("*.yaml"))
     scenarios = () if own else (SCENARIO,)
@@ -356,7 +354,7 @@ def _bot_here(folder: Path, *, yes: bool) -> "Bot":
     Raises:
         InputError: there is none, or no one to ask.
     """
-    from turngap.setup.look import Bot, bots, servers
+    from turngap.setup import Bot, bots, servers
 
     choices = bots(folder)
     choices |= {f"port {port}": Bot(f"ws://127.0.0.1:{port}") for port in servers()}

@@ -76,7 +76,7 @@ def compare(ctx: typer.Context, asked: Asked) -> None:
     plan = ComparePlan.asked(asked, dict(map(parse_price, asked.prices)))
     plan = replace(plan, telemetry=telemetry_of(ctx, asked.otlp))
     plan.targets()
-    from turngap.judge.play import judge_backend  # needs what the agent needs
+    from turngap.judge import judge_backend  # needs what the agent needs
 
     model = None if asked.judge is None else judge_backend(asked.judge, plan.library)
     what = f"against {plan.agents} backends in turn"
@@ -122,7 +122,7 @@ def judge(_: typer.Context, asked: Asked) -> None:
 
     Exit: 0 judged, 2 bad input, 4 the STT or the LLM failed.
     """
-    from turngap.judge.play import PROMPT, expectations, judge_backend, recogniser_backend
+    from turngap.judge import PROMPT, expectations, judge_backend, recogniser_backend
     from turngap.store.comparisons import COMPARISON_FILE
     from turngap.store.documents import find_folder
     from turngap.store.folders import find_run
@@ -178,9 +178,9 @@ def judged_comparison(
     """Judge a stored comparison by a model, and rewrite the pages of its runs.
 
     Raises:
-        TurngapError: as `turngap.judge.play.judge_comparison`.
+        TurngapError: as `turngap.judge.judge_comparison`.
     """
-    from turngap.judge.play import judge_comparison
+    from turngap.judge import judge_comparison
     from turngap.report.run import write_html
 
     with Display(sum(b.turns for b in record.backends), "turns") as shown:
@@ -198,7 +198,7 @@ def _judged(
     scenarios: "Mapping[str, Scenario]",
 ) -> "Run":
     """Judge by sound first, because a model judges the transcript of it."""
-    from turngap.judge.play import judged, transcribed
+    from turngap.judge import judged, transcribed
 
     steps = [(transcribed, recogniser, "transcribing"), (judged, model, "asking the judge")]
     with Display(len(run.turns), "turns") as shown:

@@ -1,1 +1,0 @@
-"""`turngap judge`: whether stored replies were right, by their sound or by a model."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from turngap.play.zoo import Reading, play_zoo, rows_of
+from turngap.play.calibrate import Reading, play_zoo, rows_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "agents.md"
 HEAD = (

@@ -219,9 +219,9 @@ async def check(  # noqa: D417
         AgentError: an agent cannot be reached, or failed; the error's `stored` is the check so far.
     """
     asked = checked("check", locals())
-    from turngap.check.files import write_reports
     from turngap.check.plan import CheckPlan
     from turngap.check.play import check as play
+    from turngap.check.report import write_reports
     from turngap.telemetry import exporting
 
     plan = CheckPlan.asked(asked)

@@ -11,9 +11,9 @@ from fake_agents import ENOUGH, NEW, OLD, FakeAgents, checked, stored
 from made_records import MARKS_MS, make_turn
 
 from turngap.check import play as checking
-from turngap.check.files import check_text, read_check, write_reports
 from turngap.check.plan import CONVERSATIONS, CheckPlan
 from turngap.check.play import budgets_of, noise_of
+from turngap.check.report import check_text, read_check, write_reports
 from turngap.check.words import to_decide
 from turngap.core.results import Turn
 from turngap.core.stored import PacingRecord

@@ -9,8 +9,8 @@ import pytest
 from fake_agents import ENOUGH, NEW, FakeAgents, checked, spoil, stored
 
 from turngap.check import baseline
-from turngap.check.files import write_reports
 from turngap.check.plan import CheckPlan
+from turngap.check.report import write_reports
 from turngap.check.words import to_decide
 from turngap.core.errors import InputError
 from turngap.store.checks import BaselineUse, SaveRecord

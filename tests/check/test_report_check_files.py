@@ -23,8 +23,7 @@ from made_checks import (
 )
 from made_records import make_run, make_turn, scaled
 
-from turngap.check.files import check_text, junit, read_check, write_reports
-from turngap.check.report import check_report
+from turngap.check.report import check_report, check_text, junit, read_check, write_reports
 from turngap.core.errors import InputError
 from turngap.report import markdown as writer
 from turngap.report.markdown import escaped

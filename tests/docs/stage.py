@@ -111,7 +111,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     for room in ("turngap.backends.weights", "turngap.play.target", "turngap.scenario.library"):
         monkeypatch.setattr(f"{room}.bring", bring)
     monkeypatch.setattr("turngap.play.rounds.calibrated", calibrated)
-    monkeypatch.setattr("turngap.play.zoo.play_zoo", lambda **_: iter(()))
+    monkeypatch.setattr("turngap.play.calibrate.play_zoo", lambda **_: iter(()))
     for step in ("judged", "transcribed"):
         monkeypatch.setattr(f"turngap.judge.{step}", lambda run, *_: run)
     monkeypatch.setattr(agents, "_can_ask", lambda: True)

@@ -22,8 +22,7 @@ from made_loads import hard_cases  # noqa: E402
 from made_records import every_outcome, make_comparison, make_run, make_turn, scaled  # noqa: E402
 
 import turngap.cli  # noqa: E402
-from turngap.check.files import junit  # noqa: E402
-from turngap.check.report import check_report  # noqa: E402
+from turngap.check.report import check_report, junit  # noqa: E402
 from turngap.check.stored import compare_stored, diff_report  # noqa: E402
 from turngap.compare.figures import Side  # noqa: E402
 from turngap.compare.report import comparison_report  # noqa: E402

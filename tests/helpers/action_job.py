@@ -14,7 +14,7 @@ from gate.measure import measure
 from gate.report import tell
 from made_checks import make_side, make_turns, store
 
-from turngap.check.files import write_reports
+from turngap.check.report import write_reports
 from turngap.store.checks import CHECK_FILE, CheckRecord
 from turngap.store.documents import write_document
 

@@ -12,8 +12,7 @@ from made_records import make_turn
 
 from turngap.core.errors import InputError
 from turngap.history.kinds import Entry
-from turngap.history.listing import COLUMNS, entries_table, list_block, list_json
-from turngap.history.reading import chosen, entries
+from turngap.history.listing import COLUMNS, chosen, entries, entries_table, list_block, list_json
 from turngap.store.runs import csv_text
 
 KEYS = {"path", "kind", "label", "agent", "commit", "n", "gap_ms", "hit_rate", "valid"}

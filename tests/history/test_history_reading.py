@@ -10,7 +10,7 @@ from made_records import every_outcome
 
 from turngap.core.run_record import RunRecord
 from turngap.history.kinds import Entry
-from turngap.history.reading import entries
+from turngap.history.listing import entries
 from turngap.store.folders import INTERRUPTED
 from turngap.store.runs import read_run
 

@@ -10,7 +10,7 @@ from commandline import turngap_here
 from history_runs import stored
 
 from turngap.history.kinds import Entry
-from turngap.history.reading import entries
+from turngap.history.listing import entries
 from turngap.history.trend import latest_two, trend_lines, trends
 from turngap.play.target import AgentChoice
 

@@ -11,7 +11,7 @@ import turngap
 from turngap.core.errors import InputError
 from turngap.core.run_record import PlanRecord
 from turngap.core.untrusted import MOST_LABEL, checked_label
-from turngap.history.reading import entries
+from turngap.history.listing import entries
 from turngap.play.resume import next_piece
 from turngap.store.folders import read_record
 from turngap.store.runs import Run

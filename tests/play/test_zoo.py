@@ -6,8 +6,8 @@ import pytest
 from agents_page import PAGE, lines_of
 from commandline import turngap_here
 
-from turngap.play import zoo
-from turngap.play.zoo import DIALECTS, judge, play_zoo
+from turngap.play import calibrate
+from turngap.play.calibrate import DIALECTS, judge, play_zoo
 from turngap.testing.zoo import ZOO, sound
 
 NAMES = [agent.name for agent in ZOO]
@@ -42,7 +42,9 @@ def test_calibrate_plays_the_agents_and_fails_where_one_is_read_wrong(capsys, mo
     plain, wrong = ZOO[0], replace(ZOO[1], right=[{"outcome": "answered", "gap": 140}])
 
     def played(*agents, options=()):
-        monkeypatch.setattr(zoo, "play_zoo", lambda on_agent: play_zoo(agents, on_agent=on_agent))
+        monkeypatch.setattr(
+            calibrate, "play_zoo", lambda on_agent: play_zoo(agents, on_agent=on_agent)
+        )
         return turngap_here(capsys, "calibrate", "--agents", *options)
 
     shown = played(plain)

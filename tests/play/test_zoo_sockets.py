@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from turngap.caller.arrival import StampedSocket
 from turngap.caller.endpoint import Endpoint
 from turngap.clocks import MonotonicClock
-from turngap.play.zoo import DIALECTS, begin, lengths_of, reading, scenario_of
+from turngap.play.calibrate import DIALECTS, begin, lengths_of, reading, scenario_of
 from turngap.testing.agent import Socket
 from turngap.testing.dialects import make_half
 from turngap.testing.zoo import ZOO, converse

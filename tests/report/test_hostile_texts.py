@@ -9,8 +9,7 @@ from made_checks import make_check
 from made_records import make_comparison, make_run, make_turn
 from rich.text import Text
 
-from turngap.check.files import junit
-from turngap.check.report import check_report
+from turngap.check.report import check_report, junit
 from turngap.cli.shared import print_json, print_text, say, show_failure
 from turngap.compare.figures import Side
 from turngap.compare.report import comparison_report

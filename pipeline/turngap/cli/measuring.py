@@ -257,7 +257,7 @@ def calibrate(_: typer.Context, asked: Asked) -> None:
 
 
 def _play_agents(*, json_: bool) -> None:
-    from turngap.play.zoo import DIALECTS, play_zoo, rows_of
+    from turngap.play.calibrate import DIALECTS, play_zoo, rows_of
     from turngap.testing.zoo import ZOO
 
     with Display(len(ZOO) * len(DIALECTS), "known agents", ZOO_MINUTES) as shown:

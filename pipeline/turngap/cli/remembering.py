@@ -34,8 +34,7 @@ def history(ctx: typer.Context, asked: Asked) -> None:
     if ctx.invoked_subcommand is not None:
         _refuse_options(ctx, ctx.invoked_subcommand)
         return
-    from turngap.history.listing import entries_table, list_block, list_json, list_report
-    from turngap.history.reading import chosen
+    from turngap.history.listing import chosen, entries_table, list_block, list_json, list_report
     from turngap.report import page
     from turngap.store.runs import csv_text, write_file
 
@@ -90,7 +89,7 @@ def entries_in(roots: Sequence[Path] | None) -> "list[Entry]":
     Raises:
         InputError: a folder that was given cannot be listed.
     """
-    from turngap.history.reading import entries
+    from turngap.history.listing import entries
 
     shown: Display | None = None
     with ExitStack() as stack:
@@ -113,7 +112,7 @@ def trend(_: typer.Context, asked: Asked) -> None:
 
     Exit: 0 whether or not there is a change, 2 bad input.
     """
-    from turngap.history.reading import chosen
+    from turngap.history.listing import chosen
     from turngap.history.trend import trend_lines, trends, trends_json
     from turngap.report import terminal
 

@@ -135,7 +135,7 @@ def _stored(
 
 def _of_a_room(file: str, folder: Path) -> Stored:
     if file == "check.json":
-        from turngap.check.files import read_check
+        from turngap.check.report import read_check
 
         return stored_check(folder, *read_check(folder))
     if file == "simulation.json":
@@ -185,8 +185,14 @@ def stored_check(
     folder: Path, record: "CheckRecord", candidate: "Run", reference: "Run | None"
 ) -> Stored:
     """Present a check in its folder."""
-    from turngap.check.files import PAGE_FILE, check_json, check_text, junit, write_reports
-    from turngap.check.report import check_report
+    from turngap.check.report import (
+        PAGE_FILE,
+        check_json,
+        check_report,
+        check_text,
+        junit,
+        write_reports,
+    )
 
     def write_html() -> Path:
         write_reports(record, folder, candidate, reference)

@@ -3,7 +3,7 @@
 An agent is data (`zoo.yaml`): what it does in a turn, as sounds and words of its protocol on a
 timeline that begins at the person's end, and the truth. Its voice is real speech, the shipped
 recordings of synthetic voices, trimmed to their first audible sample; so the instant of a first
-word is known. `turngap.play.zoo` plays them through turngap's own caller.
+word is known. `turngap.play.calibrate` plays them through turngap's own caller.
 """
 
 import asyncio

@@ -9,14 +9,14 @@
     >>> run.to_csv("turns.csv")
     PosixPath('turns.csv')
 
-What `__all__` names is public: `replay`, `check`, `compare` and `load` with their awaitable twins
-`replay_async`, `check_async`, `compare_async` and `load_async`; the nouns `Run`, `Turn` and
-`Scenario`; `MarksObserver`, which gives any pipecat bot its marks; and the errors. Besides,
-`turngap.testing` has helpers for tests, and `turngap.backends` what a package needs that brings
-engines of its own. Everything else may change from one version to the next.
+The names in `__all__` are public: `replay`, `check`, `compare` and `load` with their awaitable
+twins `replay_async`, `check_async`, `compare_async` and `load_async`; the nouns `Run`, `Turn` and
+`Scenario`; `MarksObserver`, which gives any pipecat bot its marks; and the errors.
+`turngap.testing` (helpers for tests) and `turngap.backends` (for packages that bring their own
+engines) are public, too. Everything else may change from one version to the next.
 
 Each name is imported when it is first used, so that `import turngap` alone loads nothing else. It
-switches off what libraries would report to their vendors.
+also turns off the telemetry that libraries send to their vendors.
 """
 
 import os
@@ -104,7 +104,7 @@ def __dir__() -> list[str]:
 
 
 class _FrontDoor(ModuleType):
-    """Keeps the functions that folders of the package are named like: `check`, `compare`, `load`.
+    """A module whose `check`, `compare` and `load` stay functions despite subpackages so named.
 
     Importing a module from `turngap/check/` sets `turngap.check` to that package.
     """

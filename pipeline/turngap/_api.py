@@ -94,7 +94,7 @@ async def replay(
         seed: for engines that draw random numbers.
         marks: whether an agent that turngap starts reports its marks.
         phase_ms: shifts every turn on the agent's 32 ms grid.
-        greeting_ms: how long the agent may take to greet; by default the first line shows.
+        greeting_ms: how long the agent may take to greet; by default the first call shows how long.
         stop_on_error: end with the first call that the agent loses or ends early; by default the
             next one is played.
         no_reply_ms: how long to wait for a reply, from the person's end.
@@ -106,13 +106,13 @@ async def replay(
         out: where runs are stored; by default `./runs`.
         otlp: the URL of an OpenTelemetry collector, which gets a trace of each conversation, and
             histograms; by default where `OTEL_EXPORTER_OTLP_ENDPOINT` says. The logger `turngap`
-            says what was sent, and warns of what could not be.
+            logs what was sent, and warns of what could not be sent.
         settings: anything else to store with the run, for example the test that played it.
         on_turn: is called with each turn when it is stored, in another thread.
         progress: whether a line on stderr shows how far it is, in a terminal or a notebook.
 
     Returns:
-        The stored run. Its figures do not hold where `run.valid` is False.
+        The stored run. Do not rely on its figures if `run.valid` is False.
 
     Raises:
         InputError: an argument cannot be used.
@@ -197,8 +197,8 @@ async def check(  # noqa: D417
         baseline: a stored reference in place of `against`, made with `save` on the same machine.
         budgets: `gap` or a stage's name to its budget in ms.
         save: stores the candidate as a baseline in this file, if it passes.
-        target: the share of turns that must surely keep each budget; below 1, since no number of
-            turns shows that every turn will.
+        target: the share of turns that must keep each budget, with confidence; below 1, since no
+            number of turns shows that every turn will.
         rounds: how often to play; each round plays every turn twice on both sides. By default 2,
             or as many as it takes to decide on a clear shift.
         phases: how many positions on the agent's 32 ms grid the rounds go through.
@@ -287,7 +287,7 @@ async def compare(  # noqa: D417
 
     Returns:
         The comparison: its `record`, with the figures of each backend, and its folder `path`.
-        `record.inconclusive` are the pairs that a late caller leaves without an answer.
+        `record.inconclusive` lists the pairs that cannot be compared because the caller was late.
 
     Raises:
         InputError: an argument cannot be used.
@@ -354,18 +354,18 @@ async def load(  # noqa: D417
         loaded = turngap.load("ws://127.0.0.1:8765/ws", max_sessions=16)
         print(loaded.capacity.sessions, "sessions, at least", loaded.capacity.low, "on time")
 
-    Calls are made by a schedule that no agent can slow down, and a gap counts from when the person
-    was meant to end. A call that is refused, dropped or opened too late counts as turns missed.
-    Called in a script, it starts processes that import this package, not the script.
+    Calls are made by a schedule that no agent can slow down, and a gap is counted from when the
+    person was scheduled to end. A call that is refused, dropped or opened too late counts as turns
+    missed. Called in a script, it starts processes that import this package, not the script.
 
     Args:
         sessions: a level to hold, `16`, or a ramp, `"1..64"`. Without it and `rate` the
             most sessions are searched for, up to `max_sessions` (32).
-        min_sessions: the search begins there.
+        min_sessions: the level at which the search begins.
         max_minutes: a search that has certified a level starts no further step after this time.
-        rate: calls arrive at it, as `"2/s"` or `"30/min"`; `arrivals` is `"poisson"` or
-            `"constant"`.
-        duration_s, warm_up_s: how long each step is measured, and what of it is left out before.
+        rate: how many calls arrive in a time, as `"2/s"` or `"30/min"`; `arrivals` is `"poisson"`
+            or `"constant"`.
+        duration_s, warm_up_s: how long each step is measured, and how long it runs before that.
         budget_ms: a turn is on time if its gap is at most this.
         target, confidence: the share of turns that has to be on time, and how sure that has to be.
         callers: how many processes call; by default as many as it takes.

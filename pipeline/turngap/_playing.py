@@ -60,7 +60,7 @@ class _Playing(Generic[Result]):
 
 
 def blocking(play: Callable[P, Coroutine[Any, Any, Result]]) -> Callable[P, Result]:
-    """Wrap it as a plain function, which returns when everything has been played."""
+    """Wrap a coroutine as a plain function that returns when everything has been played."""
 
     @wraps(play)
     def plain(*args: P.args, **kwargs: P.kwargs) -> Result:
@@ -126,7 +126,7 @@ _WITHIN: ContextVar[bool] = ContextVar("within", default=False)
 
 
 async def _alone(main: Coroutine[Any, Any, Result]) -> Result:
-    """Play when nothing else in this process does: two callers would measure each other.
+    """Play while nothing else in this process plays: two callers would disturb each other.
 
     An error ends up in notebooks and in the logs of CI, so no secret of a URL stays in it.
     """

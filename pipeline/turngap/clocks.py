@@ -79,7 +79,7 @@ class MonotonicClock:
 
 
 def wall_ns() -> int:
-    """Return the date in ns since 1970, for other tools; never subtract two of them."""
+    """Return the date in ns since 1970, for other tools; do not compute durations from it."""
     return time.time_ns()
 
 
@@ -102,7 +102,7 @@ async def _pace_by_sleeping(clock: Clock, instant_ns: int, beat: Callable[[], in
 
 
 async def others_first() -> None:
-    """Let every task that is ready continue before this one does."""
+    """Let every ready task run before this one continues."""
     await asyncio.sleep(0)
 
 
@@ -238,7 +238,7 @@ class LoopTimer:
         _set_timer(timer.descriptor, instant_ns or 0)
 
     def close(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Close the descriptor: no task sleeps any more, or the loop is closed (None)."""
+        """Close the descriptor, because no task sleeps any more, or the loop is closed (None)."""
         if self._timer is not None:
             if loop is not None:
                 loop.remove_reader(self._timer.descriptor)
@@ -247,7 +247,7 @@ class LoopTimer:
 
 
 class _Pacer:
-    """A caller of a function at the instants that it returns, from the event loop itself."""
+    """A callback of the event loop that calls a function at the instants that it returns."""
 
     def __init__(self, timer: LoopTimer, beat: Callable[[], int | None], *, precise: bool) -> None:
         self._timer = timer

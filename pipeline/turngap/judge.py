@@ -171,7 +171,7 @@ async def transcribe(spec: BackendSpec, settings: BackendSettings, pcm: Pcm) -> 
     await runner.run()
     if text := " ".join(text.strip() for text in sink.texts if text.strip()):
         return Transcript(text)
-    return Transcript("", sink.errors[0] if sink.errors else "the recogniser made out no word")
+    return Transcript("", sink.errors[0] if sink.errors else "the recogniser understood no word")
 
 
 def _utterance(pcm: Pcm) -> Iterator[Frame]:
@@ -224,7 +224,7 @@ def judge_backend(text: str, library: Path | None) -> ConfiguredBackend:
         raise InputError(
             "judge.cannot",
             f"llm backend {spec.name!r} can give no verdict on an answer",
-            hint=f"those that can: {those}; do not judge a model by itself",
+            hint=f"those that can: {those}; do not let a model judge itself",
         )
     return choice.configured("llm", {"library": library_dir(library)})
 

@@ -308,7 +308,7 @@ def test_what_takes_everything_in_silence_is_not_taken_for_a_phone_bot(
 
     with pytest.raises(AgentError) as raised:
         virtually(monkeypatch, answer, identify(Endpoint(URL), LoopClock()))
-    assert "took twilio's messages and said nothing" in raised.value.message
+    assert "took twilio's messages and did not answer" in raised.value.message
     assert "try --dialect twilio" in raised.value.hint
 
 

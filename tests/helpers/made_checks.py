@@ -164,7 +164,7 @@ def incomparable_check(**changes: Any) -> CheckRecord:
     """A baseline from elsewhere: there are figures, but they bear no verdict."""
     values: dict[str, Any] = {
         "verdict": "cannot_compare",
-        "why": ("the baseline does not compare: it was saved on another machine",),
+        "why": ("the baseline cannot be compared: it was saved on another machine",),
         "reference": make_side(None),
         "noise": None,
     }

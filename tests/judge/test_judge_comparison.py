@@ -139,4 +139,4 @@ def test_a_comparison_has_no_sound_of_one_agent(capsys: Capsys, tmp_path: Path) 
         capsys, "judge", folder, "--transcribe", "pocketsphinx", "--scenarios", SCENARIOS
     )
     assert done.code == 2
-    assert "is a comparison: a model judges it (--llm), and no recogniser" in done.err
+    assert "is a comparison, which a model judges (--llm), not a recogniser" in done.err

@@ -101,7 +101,7 @@ def test_flags_reach_the_plan(player: FakePlayer, capsys: Capsys) -> None:
     [
         (holding(8, make_step(8)), 8, 0),
         (holding(8, make_step(8)), 9, 3),  # nothing is known of nine
-        (holding(4, make_step(4), make_step(6, 60, 30)), 8, 1),  # six surely do not hold
+        (holding(4, make_step(4), make_step(6, 60, 30)), 8, 1),  # six certainly do not hold
         (holding(4, make_step(4), make_step(9, 60, 30)), 8, 3),  # nine do not, eight may
         (holding(4, make_step(4), make_step(6, 24, 12, seconds=20.0)), 8, 3),  # one slow spell
         (holding(4, make_step(4, 60, 30), make_step(4)), 8, 3),  # four are certified
@@ -124,7 +124,7 @@ def test_exit_codes(
     player.record = record
     done = run(capsys, *(() if asked is None else ("--min-sessions", str(asked))))
     assert done.code == code
-    said = {0: "certified", 1: "surely not", 3: "not sure"}[code]
+    said = {0: "certified", 1: "certainly not", 3: "not sure"}[code]
     assert (f"sessions or more: {said}" in done.err) == (asked not in (None, 1))
 
 

@@ -173,7 +173,7 @@ def test_a_search_ends_once_the_level_that_is_asked_for_surely_does_not_hold(
     assert {step.sessions for step in loaded.record.steps} == {6}
     assert len(loaded.record.steps) <= 2
     assert exit_code(loaded.record, 6) == ExitCode.OVER_BUDGET
-    assert "6 sessions surely do not hold" in answer(loaded.record)
+    assert "6 sessions certainly do not hold" in answer(loaded.record)
 
 
 def test_a_ramp_holds_each_of_its_levels(tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ def test_an_agent_that_never_misses_up_to_its_capacity_is_found_exactly(
         assert certificate.not_held == (above[0] if above else None)
     else:
         assert certificate.why == (
-            "0 of 8 turns were on time at 1 session, the fewest that were looked at"
+            "0 of 8 turns were on time at 1 session, the fewest that were tried"
         )
 
 

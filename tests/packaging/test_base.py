@@ -221,7 +221,7 @@ def test_an_installation_of_the_marks_alone_says_that_it_is_one(
     error = not_installed(missing)
     assert error is not None
     assert error.exit_code == 4
-    assert "without what it needs (with --no-deps" in error.message
+    assert "without its dependencies (--no-deps" in error.message
 
 
 def test_the_command_of_the_marks_alone_ends_in_an_instruction(

@@ -82,8 +82,8 @@ def test_stage(turngap):
     ("assertion", "turns", "said"),
     [
         ("assert_gap(p95_ms=450)", 3, "turn gap p95 – (n=3, needs 20)*repeat=7*"),
-        ("assert_hit_rate(0.95, sure=True)", 21, "*65 more calls without a miss would do"),
-        ("assert_cut_ins(0.05, sure=True)", 21, "*65 more calls without a cut-in would do"),
+        ("assert_hit_rate(0.95, sure=True)", 21, "*65 more calls without a miss would be enough"),
+        ("assert_cut_ins(0.05, sure=True)", 21, "*65 more calls without a cut-in would be enough"),
         ("assert_stage('llm_first_token', p95_ms=130, sure=True)", 21, "*95 % bound is over it*"),
     ],
 )

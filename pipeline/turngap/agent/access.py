@@ -1,4 +1,4 @@
-"""The terms of a served agent: clients, conversations at once, and limits of each. No I/O.
+"""The rules of a served agent: which clients, how many conversations, which limits. No I/O.
 
 docs/security.md lists the limits in a table, with what happens beyond each.
 
@@ -61,7 +61,7 @@ class HangUpError(Exception):
 
 
 class Refusal(NamedTuple):
-    """A reason not to serve a request: WebSocket close code, and words."""
+    """A reason not to serve a request: a WebSocket close code and a sentence."""
 
     code: int
     kind: str
@@ -71,7 +71,7 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Terms on which a request is served."""
+    """The rules by which a request is served or refused."""
 
     loopback: bool = True  # the server can only be reached from its own machine
     token: str | None = field(default=None, repr=False)  # what a caller must know, if anything
@@ -102,7 +102,7 @@ class Access:
         own = {f"http://{host}", f"https://{host}"}
         here = is_loopback(re.sub(r":\d*$", "", host).strip("[]"))
         if self.loopback and not here and self.origins.isdisjoint(own):
-            message = f"this agent listens on loopback and was asked for as {host[:80]!r}"
+            message = f"this agent listens on loopback, but the request is for {host[:80]!r}"
             hint = "open it as 127.0.0.1 or localhost; behind a proxy, name its origin: --origin"
             return Refusal(CODE_ORIGIN, "access.host", message, hint)
         if origin not in self.origins | own:

@@ -300,7 +300,7 @@ class SpeechFeed:
         return self._hurried_cut(waiting, outlook) or self._timely_cut(waiting, outlook)
 
     def _first_cut(self, waiting: list[Cut]) -> Cut | None:
-        """Return the fewest words that last; for an unknown voice, as many as usually last."""
+        """Return the fewest words whose speech lasts; for an unknown voice, a usual number."""
         if not self._pace.voice.known:
             enough = self._ended or waiting[-1].words >= UNKNOWN_WORDS
             clauses = (c for c in waiting if c.clause and c.words >= FIRST_MIN_WORDS)

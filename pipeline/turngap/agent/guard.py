@@ -282,7 +282,7 @@ class Guard:
             await asyncio.wait({talking, gone}, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait({talking}, timeout=COMES_DOWN_S)
             if not talking.done():
-                logger.error(f"a conversation did not come down in {COMES_DOWN_S:g} s: cancelled")
+                logger.error(f"a conversation did not end within {COMES_DOWN_S:g} s: cancelled")
             elif talking.cancelled():
                 await self.failed(asyncio.CancelledError("from inside"))
             elif error := talking.exception():

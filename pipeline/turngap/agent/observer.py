@@ -102,7 +102,7 @@ class StampedSerializer(ProtobufFrameSerializer):
     """pipecat's serializer, which also notes when each chunk of audio is handed to the socket.
 
     Pipecat's WebSocket outputs write a chunk, sleep until it is time for the next, and only then
-    push it on. By the push alone, `sent` would be up to a chunk late.
+    push it on. If the push were stamped instead, `sent` would be up to a chunk late.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:

@@ -63,7 +63,7 @@ class Patience:
     late_next_ms: float = 1000.0
 
     def waits_ms(self, *, begun: bool, late: bool) -> float:
-        """Return how long it may take until it is called late, or from then on until the end."""
+        """Return the wait until the engine is called late, or then until it is given up."""
         if late:
             return self.next_ms if begun else self.first_ms
         return self.late_next_ms if begun else self.late_first_ms
@@ -234,7 +234,7 @@ def guard_voice(tts: FrameProcessor, late: Late = lambda why: None) -> None:
                     width = 2 * frame.num_channels
                     if frame.sample_rate <= 0 or width <= 0 or len(frame.audio) % width:
                         shape = f"{len(frame.audio)} bytes, {frame.num_channels} channels"
-                        why = f"what it made is no PCM16: {shape}, {frame.sample_rate} Hz"
+                        why = f"its audio is not PCM16: {shape}, {frame.sample_rate} Hz"
                         break
                     ms += len(frame.audio) * 1000 / width / frame.sample_rate
                     if ms > most_ms:

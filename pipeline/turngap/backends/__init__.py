@@ -200,7 +200,7 @@ class BackendSpec:
         on_a_card: its further needs if its setting `device` is `cuda`.
         weights: the weights that these settings load from a hub; None for none, for example if they
             name a folder. `turngap.backends.weights` fetches it before `prepare` is called.
-        finds: describes in a line what these settings would use of what runs on this machine.
+        finds: describes in a line which of this machine's programs these settings would use.
         licence: SPDX id of the code that runs in the process; it matters if it is GPL.
         speak: of a TTS that needs no conversation: turns `(settings, text)` into all of its speech,
             mono samples and their rate. It may block, and its weights are already there.
@@ -216,9 +216,9 @@ class BackendSpec:
         tools: of an LLM: whether it calls the tools that a conversation offers it.
         toolless: returns why these settings keep it from calling tools; None if they do not.
         combines: of an LLM: whether it is made of others, and reports what each of them cost.
-        judges: of an LLM: whether it can give a verdict on an answer. Not if it knows only its own
-            conversations, lacks pipecat's `run_inference`, or is made of others, of which it would
-            ask only one.
+        judges: of an LLM: whether it can give a verdict on an answer. False if it knows only its
+            own conversations, lacks pipecat's `run_inference`, or is made of other LLMs, only one
+            of which would be asked.
     """
 
     name: str

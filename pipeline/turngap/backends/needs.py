@@ -68,7 +68,7 @@ def not_installed(e: ImportError) -> AgentError | None:
     if _without_dependencies():
         return AgentError(
             "base.missing",
-            "turngap is installed here without what it needs (with --no-deps, for MarksObserver)",
+            "turngap is here without its dependencies (--no-deps, for MarksObserver)",
             hint="run this in turngap's own environment, or install turngap here without --no-deps",
         )
     extra = _EXTRA_OF.get((e.name or "").partition(".")[0])

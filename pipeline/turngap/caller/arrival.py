@@ -55,13 +55,13 @@ class StampedSocket(socket.socket):
         _stamped[self.fileno()] = self
 
     def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
-        """Do as `socket.recv` does, but maybe give less than there is."""
+        """Receive as `socket.recv` does, but perhaps fewer bytes than are there."""
         data, ancillary, _, _ = self.recvmsg(min(bufsize, _PIECE), _ROOM, flags)
         self._note(ancillary)
         return data
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
-        """Do as `socket.recv_into` does (TLS uses it), but maybe give less than there is."""
+        """Receive as `socket.recv_into` does (for TLS), but perhaps fewer bytes than are there."""
         view = memoryview(buffer)[: min(nbytes or _PIECE, _PIECE)]
         count, ancillary, _, _ = self.recvmsg_into([view], _ROOM, flags)
         self._note(ancillary)

@@ -461,7 +461,7 @@ class Conversation:
         self._open.clear()
 
     def _more(self, running: _Running) -> Literal["due", "may"] | None:
-        """Return whether the silent reply has more to come: more is due, or may come."""
+        """Return whether more of a reply that fell silent is due, or may still come."""
         if self._listener.reply_due:
             return "due"
         return None if self._is_whole(running) else "may"

@@ -39,7 +39,7 @@ OTHER_NOTES = "and more of other kinds"
 
 
 class Listener:
-    """Listener on a line: it feeds the tracker with what arrives, and wakes those who wait.
+    """A listener on a line: it feeds arriving events to the tracker, and wakes waiting tasks.
 
     Args:
         offset: the agent's clock minus the caller's; if unknown, the marks cannot be placed.
@@ -175,7 +175,7 @@ class Listener:
         self._changed.set()
 
     def crash(self, error: BaseException) -> None:
-        """Pass an error of the caller itself to those who wait."""
+        """Pass an error of the caller itself to the waiting tasks."""
         self._crash = error
         self._changed.set()
 

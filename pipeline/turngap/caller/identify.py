@@ -84,7 +84,7 @@ async def _fails(endpoint: Endpoint, clock: Clock, timeout_s: float | None) -> A
                 "agent.takes_no_calls", f"the agent at {endpoint.url} takes no new calls: {said}"
             ) from e
         return e
-    return AgentError(SILENT, f"it took {line.dialect}'s messages and said nothing")
+    return AgentError(SILENT, f"it took {line.dialect}'s messages and did not answer")
 
 
 def _turned_away(error: AgentError) -> str:

@@ -115,7 +115,7 @@ class Intake(Volume):
 
     def _refuses_audio(self, chunk: said.AudioChunk, waiting_bytes: int) -> str | None:
         if waiting_bytes + chunk.pcm.nbytes > MOST_WAITING_BYTES:
-            return f"it sent over {MOST_WAITING_BYTES // 2**20} MiB of audio ahead of its playing"
+            return f"it sent over {MOST_WAITING_BYTES // 2**20} MiB of audio ahead of playback"
         if chunk.rate not in self._rates and len(self._rates) == MOST_RATES:
             return f"it sent audio at more than {MOST_RATES} rates"
         self._rates.add(chunk.rate)

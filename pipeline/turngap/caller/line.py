@@ -255,7 +255,7 @@ class Line:
         if not self.answered and frame is not None and frame.code >= FIRST_OWN_CODE:
             hint = ONE_URL_A_CALL
         elif not self.answered and not (frame and frame.reason):  # it has not said why itself
-            hint = f"before that it said nothing; {OTHER_PROTOCOL}"
+            hint = f"it sent nothing before that; {OTHER_PROTOCOL}"
         elif self.answered and frame is not None and frame.code in (1000, 1001):  # in due form
             about = f"{frame.code}, {printable(frame.reason)}" if frame.reason else f"{frame.code}"
             return AgentError(HUNG_UP, f"the agent ended the call ({about})")

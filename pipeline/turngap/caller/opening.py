@@ -189,7 +189,7 @@ async def connect(request: Request, clock: Clock) -> Socket:
 
     Raises:
         InputError: the URL is no WebSocket's.
-        AgentError: nothing listens there, it is no WebSocket, or it lets no one in.
+        AgentError: nothing listens there, it is no WebSocket, or it refuses access.
     """
     with _in_words(request):
         tcp = await _reached(request)
@@ -237,7 +237,7 @@ def _in_words(request: Request) -> Iterator[None]:
     except ssl.SSLError as e:
         raise _no_tls(request, e) from e
     except ImportError as e:  # a SOCKS proxy without python-socks
-        raise _unreachable(request, e, "is the proxy in the environment meant?") from e
+        raise _unreachable(request, e, "should the proxy in the environment be used?") from e
     except _RedirectedError as e:
         raise _elsewhere(request, e.location) from None
     except ValueError as e:  # a name that no host can have
@@ -340,7 +340,7 @@ def _elsewhere(request: Request, location: str) -> AgentError:
         if not filled:
             hint = f"if you trust it with your keys, give that URL: --agent {url}"
     except ValueError:
-        said += ", to what is no URL, and redirects are not followed"
+        said += ", to something that is not a URL, and redirects are not followed"
     return AgentError("agent.redirected", said, hint=hint)
 
 

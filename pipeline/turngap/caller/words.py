@@ -87,7 +87,7 @@ KEPT_MS = 1600.0
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """Speech began at stream position `sample`, or at `instead_of` as was said before.
+    """Speech that began at stream position `sample`, not at `instead_of` as reported before.
 
     `spread` is how far off that may be, in samples; `dbfs` the level at which it began.
     """
@@ -100,7 +100,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """Sound without speech began at stream position `sample`; `dbfs` of its loudest 10 ms."""
+    """Sound without speech that began at position `sample`; `dbfs` is that of its loudest 10 ms."""
 
     sample: int
     dbfs: float
@@ -130,7 +130,7 @@ class _Candidate:
 
 @dataclass(slots=True)
 class _Speech:
-    """Speech that continues: what its onset was taken from."""
+    """Speech in progress, and the basis of its onset."""
 
     onset: int
     at: int  # where the detector was sure
@@ -187,7 +187,7 @@ class WordFinder:
 
     @property
     def longest_silence(self) -> int:
-        """Return how much silence may change what is found."""
+        """Return how much silence may change the result."""
         return max(self._gap, self._samples(BED_MS)) + 4 * self._hop
 
     @property
@@ -354,7 +354,7 @@ class WordFinder:
         return _Candidate(start, start - self._window_samples(1))
 
     def _look_after(self) -> list[Found]:
-        """See to what only time brings about: the end of speech, its level, the end of a bed."""
+        """Handle what time alone decides: the end of speech, its level, the end of a bed."""
         if (speech := self._speech) is None:
             if self._candidate is None and self.bed_dbfs is not None:
                 return self._watch_bed(self.bed_dbfs)
@@ -393,7 +393,7 @@ class WordFinder:
         return [Bed(self._upto, dbfs if audible[1] else None)]
 
     def _over(self, silent_since: int) -> int:
-        """Return where it is known that speech has ended, if nothing more is audible."""
+        """Return where speech has certainly ended if nothing more is audible."""
         return silent_since + self._gap + self._hop
 
     # --- speech -----------------------------------------------------------------------------------
@@ -429,7 +429,7 @@ class WordFinder:
         return asked
 
     def _raised(self, pcm: Pcm, candidate: _Candidate) -> Pcm:
-        """Raise the sound of a soft voice, by what of it was heard so far."""
+        """Amplify the sound of a soft voice, by its level so far."""
         if self.bed_dbfs is not None:
             return pcm
         so_far = self._slice(candidate.start, self._window(candidate)[1])
@@ -474,13 +474,13 @@ class WordFinder:
         return loud_part(self._slice(candidate.start, self._upto), self._hop, 0.9)
 
     def _since_soft(self, candidate: _Candidate, at: int) -> int:
-        """Return where speech began that continues with a candidate, be its first words softer."""
+        """Return where the speech of a candidate began, even if its first words were softer."""
         if self._soft is None or candidate.start - self._soft[1] > self._gap:
             return at
         return self._soft[0]
 
     def _since_loud(self, at: int) -> int:
-        """Return where speech from `at` on is one voice's: after what is far softer for long."""
+        """Return where the voice at `at` began: after a long stretch of far softer sound."""
         each = levels(self._slice(at, self._upto), self._hop)
         soft = int(np.argmax(each >= each.max() - LOUDER_DB)) * self._hop
         return at + soft if soft > self._samples(LEVEL_MS) else at

@@ -266,7 +266,7 @@ def require_budget(name: str, ms: float) -> None:
     if name not in BUDGETS:
         raise InputError(
             "check.budget",
-            f"budget {name}={ms:g}: nothing that is called {name!r} has a budget",
+            f"budget {name}={ms:g}: no stage called {name!r} has a budget",
             hint=known_names(name, BUDGETS),
         )
     if not 0 < ms < inf:

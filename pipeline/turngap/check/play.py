@@ -186,10 +186,7 @@ class _Sides:
             await self._rounds(endpoints)
 
     async def _rounds(self, endpoints: Mapping[str, Endpoint]) -> None:
-        """Play rounds and look between them. Each look may use up half of the errors that are left.
-
-        See docs/methodology.md, "The gate".
-        """
+        """Play rounds and look between them; each look may use half of the error rate left."""
         clock = MonotonicClock()
         deadline_ns = clock.now_ns() + int(self.plan.max_minutes * 60 * NS_PER_S)
         for look in range(LOOKS if self.plan.until_decided else 1):
@@ -371,13 +368,13 @@ def refusals(
     if stored is None:
         return []
     reasons = baselines.why_not_comparable(stored, this_machine(), hashes, plan.starved_ms)
-    return [f"the baseline does not compare: {reason}" for reason in reasons]
+    return [f"the baseline cannot be compared: {reason}" for reason in reasons]
 
 
 def another_line(stored: BaselineRecord | None, agent: Mapping[str, Any]) -> list[str]:
     """List why the baseline cannot be compared with an agent on such a line."""
     why = stored and lines_differ(stored.agent, agent)
-    return [f"the baseline does not compare: {why}"] if why else []
+    return [f"the baseline cannot be compared: {why}"] if why else []
 
 
 def obstacles(
@@ -492,8 +489,8 @@ def budgets_of(
 ) -> tuple[BudgetRecord, ...]:
     """Return each budget's verdict: `pass` and `regressed` only if the interval leaves no doubt.
 
-    A starved caller must not decide either. A turn that it may have made read long passes as it was
-    read, and is over its budget only if it was so at its quickest.
+    A starved caller must not decide either. If it may have lengthened a turn's reading, that turn
+    passes by the reading, but fails only if its shortest possible time is over the budget.
     """
     return tuple(_budget(turns, name, ms, target) for name, ms in budgets.items())
 

@@ -266,7 +266,7 @@ def _problems(record: CheckRecord, candidate: Run, reference: Run | None) -> lis
                 found.append(f"{side}: {report_words.validity_words(run.record)}")
             else:
                 found.append(
-                    f"{side}: its percentiles do not hold by themselves, the verdict does: "
+                    f"{side}: its percentiles are not valid by themselves, but the verdict is: "
                     f"{'; '.join(reasons)}"
                 )
     return found
@@ -513,7 +513,7 @@ SUITE = "turngap check"
 
 
 def junit(record: CheckRecord, console_text: str) -> bytes:
-    """Build the document: a regression is a failure, no verdict is a skipped test with a reason."""
+    """Build the JUnit XML: a regression is a failure, no verdict is a skip with a reason."""
     seconds, started = times(record.started_utc, record.finished_utc)
     return document(
         SUITE,

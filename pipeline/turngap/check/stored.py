@@ -38,7 +38,7 @@ def compare_stored(reference: Run, candidate: Run, limits: Limits | None = None)
     ]
     reasons = why_not_comparable(reference, candidate)
     if not reasons and not pairs:
-        reasons = ["no turn was taken in both: neither the same scenarios nor the same rounds"]
+        reasons = ["the runs share no turn: neither the same scenarios nor the same rounds"]
     judgement = None if reasons else judge(pairs, limits)
     verdict, why = verdict_of(judgement, ())
     if not reasons:

@@ -79,8 +79,9 @@ def judge(
 ) -> Judgement:
     """Compare paired turns; deterministic for a seed.
 
-    `share` is the part of the allowed errors that this look may use up. A caller that looks again
-    as more turns come in, and stops at the first decision, divides the errors among its looks.
+    `share` is the part of the allowed error rate that this look may use up. A caller that looks
+    again as more turns come in, and stops at the first decision, divides the error rate among its
+    looks.
     """
     limits = limits or Limits()
     usable = [p for p in pairs if _comparable(p)]
@@ -117,11 +118,11 @@ def judge(
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The gaps of both sides, pair by pair, and the share of errors that this look may use up.
+    """The gaps of both sides, pair by pair, and the share of the error rate for this look.
 
     The gaps are kept as read, and at their quickest if a starved caller may have made them read
-    long. A score that never falls has its least sum at the least differences and its greatest at
-    the greatest. So tests and bounds at these two hold for all values in between.
+    long. A score that never falls has its least sum at the least differences, and its greatest sum
+    at the greatest, so tests and bounds at these two hold for all values in between.
     """
 
     a: Floats
@@ -378,10 +379,10 @@ class Failures:
 
 
 def failures_of(pairs: Sequence[Pair], swaps: Exchanges, failed: Failed, share: float) -> Failures:
-    """Estimate the share that the candidate failed of `pairs`, at least one; `swaps`: exchanges.
+    """Estimate the share of `pairs` (at least one) that the candidate failed.
 
-    `share` is as in `judge`. If a starved caller may have made a turn late, each bound assumes the
-    case that favours it least.
+    `swaps` has the exchanges of the pairs, and `share` is as in `judge`. If a starved caller may
+    have made a turn late, each bound assumes the case that favours it least.
     """
     surely = _moved([p.in_doubt_for for p in pairs], failed)
     perhaps = _moved([p.in_doubt_against for p in pairs], failed)
@@ -436,6 +437,6 @@ POWER = 0.95
 def conversations_needed(alpha: float = ALPHA) -> int:
     """Return the least number of conversations that can show that all their turns are slower.
 
-    Of k conversations there are 2^k exchanges, and Holm's first step takes a quarter of `alpha`.
+    For k conversations there are 2^k exchanges, and Holm's first step takes a quarter of `alpha`.
     """
     return math.ceil(-math.log2(alpha / METRICS))

@@ -53,7 +53,7 @@ VERDICTS: dict[CheckVerdict, VerdictLook] = {
         "?", "UNDECIDED", "undecided", "a regression is neither shown nor ruled out", "unsure"
     ),
     "cannot_compare": VerdictLook(
-        "≠", "CANNOT COMPARE", "cannot compare", "these figures do not bear a verdict", "odd"
+        "≠", "CANNOT COMPARE", "cannot compare", "these figures allow no verdict", "odd"
     ),
 }
 
@@ -270,7 +270,7 @@ def starved_words(record: CheckRecord) -> str:
         return ""
     if record.verdict == "cannot_compare":
         return text
-    return f"{text}: the verdict holds with and without what that added"
+    return f"{text}: the verdict is the same with and without that error"
 
 
 def own_name(record: CheckRecord) -> str:
@@ -425,10 +425,10 @@ def _calls_to_keep(budget: BudgetRecord) -> int | None:
 
 
 def _decisive(record: CheckRecord) -> MetricVerdict | None:
-    """Find the metric whose missing pairs would decide the whole.
+    """Find the metric whose missing pairs would decide the verdict.
 
-    If one is beyond its limit, the whole is regressed as soon as that is shown. If none is, all of
-    them have to pass.
+    If one is beyond its limit, the verdict is `regressed` as soon as that is shown. If none is, all
+    of them have to pass.
     """
     needing = [m for m in record.metrics if m.turns_needed is not None]
     beyond = [m for m in needing if (m.difference or 0.0) >= m.limit]
@@ -450,7 +450,9 @@ def _to_decide_beside(use: BaselineUse, record: CheckRecord, needed: int) -> str
     if needed <= use.more_pairs and rounds:
         return f"about {more_pairs(needed)}, which the baseline has: --rounds {rounds}"
     if not record.pairs:
-        return "the rounds and phases that the baseline was saved with: none of its turns was met"
+        return (
+            "the rounds and phases that the baseline was saved with: none of its turns was played"
+        )
     left = f"only {use.more_pairs}" if use.more_pairs else "none"
     return (
         f"about {more_pairs(needed)}, of which the baseline has {left}: a bigger one "

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def backends(_: typer.Context, asked: Asked) -> None:
-    """List the engines, what each needs and whether this machine has it; or one engine's settings.
+    """List the engines with their needs, and whether this machine meets them; or one's settings.
 
-    "not by default" means that it runs here, but not with the settings that it has by default.
+    "not by default" means that it runs here, but not with its default settings.
     """
     from turngap.backends import specs
 
@@ -108,7 +108,7 @@ def _row(spec: "BackendSpec") -> dict[str, Any]:
 
 
 def dialects(_: typer.Context, asked: Asked) -> None:
-    """List the protocols that agents can be spoken to in.
+    """List the protocols in which turngap can speak to an agent.
 
     The column Hz is the rate of the person's audio, in samples per second. Exit: 0 listed.
     """
@@ -349,7 +349,7 @@ def _agent_of(folder: Path, given: "Chosen", *, yes: bool) -> "Chosen":
 
 
 def _bot_here(folder: Path, *, yes: bool) -> "Bot":
-    """Return the first bot found with `yes`, or else the one that the person chooses.
+    """Return the first bot found (if `yes`), or the one that the person chooses.
 
     Raises:
         InputError: there is none, or no one to ask.
@@ -360,7 +360,7 @@ def _bot_here(folder: Path, *, yes: bool) -> "Bot":
     choices |= {f"port {port}": Bot(f"ws://127.0.0.1:{port}") for port in servers()}
     names = list(choices)
     hint = "name your agent: turngap init --agent ws://HOST:PORT/PATH, with --start COMMAND if "
-    hint += "turngap shall start it"
+    hint += "turngap should start it"
     if not names:
         raise InputError("init.nothing_found", "nothing here looks like a bot", hint=hint)
     if yes:

@@ -162,7 +162,7 @@ def _show_judged(
     if model is None or recogniser is not None:
         raise InputError(
             "judge.comparison",
-            f"{folder} is a comparison: a model judges it (--llm), and no recogniser",
+            f"{folder} is a comparison, which a model judges (--llm), not a recogniser",
             hint="to judge by sound, name one of its runs with --transcribe",
         )
     record = judged_comparison(read_comparison(folder), folder, model, library)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _PlainHelp:
-    """A help for people: examples below the usage, and no names of Python's types.
+    """Help that is easy to read: examples below the usage, and no names of Python's types.
 
     Each paragraph is one line, which wraps at the terminal's width. `--help` itself is listed with
     the other options on output, not in a group of one.

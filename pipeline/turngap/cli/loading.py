@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _EXITS = {True: ExitCode.PASS, False: ExitCode.OVER_BUDGET, None: ExitCode.INCONCLUSIVE}
 ENOUGH = {
     ExitCode.PASS: "certified",
-    ExitCode.OVER_BUDGET: "surely not",
+    ExitCode.OVER_BUDGET: "certainly not",
     ExitCode.INCONCLUSIVE: "not sure",
 }
 
@@ -34,11 +34,11 @@ ENOUGH = {
 def load(ctx: typer.Context, asked: Asked) -> None:
     """Find how many calls at once an agent holds, and how sure that is.
 
-    Calls are made by a schedule that no agent can slow down, and a gap counts from when the person
-    was meant to end. A call that is refused, dropped or opened too late counts as turns that were
-    missed.
+    Calls are made by a schedule that no agent can slow down, and a gap is counted from when the
+    person was scheduled to end. A call that is refused, dropped or opened too late counts as turns
+    that were missed.
 
-    Exit: 0 measured, and --min-sessions certified; 1 they surely do not hold; 2 bad input; 3 not
+    Exit: 0 measured, and --min-sessions certified; 1 they certainly do not hold; 2 bad input; 3 not
     sure, or the caller itself was late; 4 the agent failed; 130 ended by Ctrl-C or SIGTERM.
     """
     from turngap.load.plan import LoadPlan
@@ -188,12 +188,12 @@ def simulate(_: typer.Context, asked: Asked) -> None:
     loads = _loads(asked.calls)
     if asked.min_hit_rate is not None and not loads:
         raise InputError(
-            "simulate.no_load", "--min-hit-rate is of a load", hint="give --calls N with it"
+            "simulate.no_load", "--min-hit-rate applies to a load", hint="give --calls N with it"
         )
     if not loads and (asked.workers is not None or asked.on != "local" or asked.ray_address):
         raise InputError(
             "simulate.no_load",
-            "--workers, --on and --ray-address are of loads that are simulated at once",
+            "--workers, --on and --ray-address apply to loads that are simulated at once",
             hint="give --calls N1,N2,… with them",
         )
     described = read_fleet(asked.fleet, asked.settings)

@@ -125,7 +125,7 @@ def _resumed(ctx: typer.Context, asked: Asked) -> "ReplayPlan":
 def _not_resumed(what: str, hint: str) -> InputError:
     return InputError(
         "resume.settings",
-        f"{what} cannot be given with --resume, which plays what that run planned, under its own "
+        f"{what} cannot be given with --resume, which plays the rest of that run with its own "
         "settings",
         hint=hint,
     )
@@ -235,7 +235,8 @@ ZOO_MINUTES = 1.0
 def calibrate(_: typer.Context, asked: Asked) -> None:
     """Measure the error of the instrument itself, against known gaps of a loopback agent.
 
-    Exit: 0 measured, 1 an agent is read wrong, 2 bad input, 4 a dialect could not be measured.
+    Exit: 0 measured, 1 an agent is measured wrongly, 2 bad input, 4 a dialect could not be
+    measured.
     """
     if asked.agents:
         _play_agents(json_=asked.json_)

@@ -288,7 +288,7 @@ OWN: tuple[Option, ...] = (
         "measured well.", bool, False,
     ),
     Option(
-        "last", ("history",), OUTPUT, "Keep this many of the newest of those.", int, None, "N",
+        "last", ("history",), OUTPUT, "List only the newest of those, this many.", int, None, "N",
         least=1,
     ),
     Option(

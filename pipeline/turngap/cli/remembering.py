@@ -63,7 +63,7 @@ def say_none(stored: int, roots: Sequence[Path] | None, what: str = "") -> None:
 
     folders = ", ".join(map(str, roots or [f"./{DEFAULT_ROOT}"]))
     if stored:
-        say(f"none of the {stored} stored in {folders} is {what or 'as wanted'}")
+        say(f"none of the {stored} stored in {folders} {what or 'matches these options'}")
         return
     say(f"nothing is stored in {folders}" + ("" if roots else "; --runs DIR looks elsewhere"))
     say("  measure your agent: turngap replay --agent ws://HOST:PORT/PATH")
@@ -78,7 +78,7 @@ def _refuse_options(ctx: typer.Context, command: str) -> None:
     if any(ctx.params.values()):
         raise InputError(
             "history.options",
-            f"options of `turngap history` stand before `{command}`, which does not see them",
+            f"options before `{command}` do not apply to it",
             hint=f"give them after `{command}`: turngap history {command} --runs DIR",
         )
 
@@ -122,7 +122,7 @@ def trend(_: typer.Context, asked: Asked) -> None:
         print_json(trends_json(series))
         return
     if not series:
-        say_none(len(stored), asked.roots, "a replay that reached its agent and is as wanted")
+        say_none(len(stored), asked.roots, "is a replay of these options that reached its agent")
         return
     for one in series:
         print_block(

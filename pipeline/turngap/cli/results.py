@@ -300,7 +300,7 @@ def write_exports(
 
 
 def _only(flag: str, of: str, ways: Sequence[Callable[[], bytes] | None]) -> bytes:
-    """Write the document of the single thing that was given."""
+    """Write the document of the single result that was given."""
     if len(ways) != 1:
         raise InputError(
             "report.one", f"{flag} writes {of}, and {len(ways)} are given", hint="give one of them"
@@ -308,7 +308,7 @@ def _only(flag: str, of: str, ways: Sequence[Callable[[], bytes] | None]) -> byt
     way = ways[0]
     if way is None:
         nor = "neither" if " or " in of else "none"
-        raise InputError("report.no_such_export", f"{flag} writes {of}, and this is {nor}")
+        raise InputError("report.no_such_export", f"{flag} writes {of}, but this is {nor}")
     return way()
 
 

@@ -51,13 +51,13 @@ class Where:
 
     @property
     def reachable(self) -> str:
-        """Return a name for what listens on every address: this machine's own."""
+        """Return a host to reach it by: this machine's name, if it listens on every address."""
         return "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The server as the flags of both commands describe it.
+    """A server as the flags of `serve` and `talk` describe it.
 
     Attributes:
         address: host and port; without a port, the first free one from `PORT` on.
@@ -164,7 +164,7 @@ def _wanted(choice: "AgentChoice", asked: Asked, drain_s: float | None) -> Wante
 
 
 def remarks(where: Where, max_sessions: int) -> list[str]:
-    """Return notes for a person who starts a server."""
+    """Return notes for the person who starts a server."""
     most = "1 conversation" if max_sessions == 1 else f"{max_sessions} conversations"
     lines = [f"up to {most} at once; others get an answer that it is full"]
     if where.token and not is_loopback(where.host):
@@ -249,7 +249,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _answering(choice: "AgentChoice", library: Path | None, clock: "Clock") -> "Answering":
-    """Prepare the agent: a stack loads its models, a foreign agent is reached once."""
+    """Prepare the agent: a stack loads its models, another's agent is reached once."""
     import asyncio
 
     from turngap.live.answering import OwnStack, reach

@@ -329,7 +329,7 @@ def _crossing(one: Side, other: Side, what: Literal["time", "price"]) -> Crossin
 
 
 def _price_ratio(one: Side, other: Side) -> LogRatio | None:
-    """Return the price of the one's turns relative to the other's; None if either is unknown."""
+    """Return the ratio of the two prices of a turn; None if either is unknown."""
     if any(price_of(counted_turns(s.turns), s.price).usd_per_turn is None for s in (one, other)):
         return None
 

@@ -80,7 +80,7 @@ class ComparePlan(PlayPlan):
 
         Raises:
             InputError: too few or too many backends, two with one name, an unknown backend or
-                setting, a price for an unknown name, or another's server.
+                setting, a price for an unknown name, or a setting of a running server.
             AgentError: this machine lacks something that a backend needs.
         """
         names = [c.name for c in self.contenders]

@@ -308,7 +308,7 @@ def _task(
         spoken=sentences or "no backend is known to overtake another",
         height=HEIGHT_PX,
         note=f"Turns of the task to the right, mean {what} up (logarithmic), begun anew each time. "
-        "A line ends where the figures bear out no longer task. Upright lines: where one overtakes "
+        "A line ends where the figures support no longer task. Upright lines: where one overtakes "
         "another, with the 95 % interval.",
         x_ticks=[Mark(_across(n), f"{n}") for n in (1, 5, 10, 15, LONGEST)],
         y_ticks=[Mark(y(10.0**e), label(10.0**e), grid=True) for e in range(bottom, top + 1)],

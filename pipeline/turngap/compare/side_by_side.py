@@ -196,7 +196,7 @@ def paired(one: Mapping[Take, Value], other: Mapping[Take, Value]) -> Pairs[Valu
 
 @dataclass(frozen=True, slots=True)
 class Doubt(Generic[Value]):
-    """A value of a turn as it was read, and without all that a late caller may have added to it."""
+    """A turn's value as it was read, and less the most that a late caller may have added."""
 
     read: Callable[[Turn], Value | None]
     at_best: Callable[[Turn], Value | None]
@@ -242,7 +242,7 @@ def starvation_between(turns: Sequence[Turn], others: Sequence[Turn]) -> Starvat
 
 
 def hull(found: Sequence[Percentile]) -> Percentile:
-    """Return the first percentile, with an interval that covers all of them."""
+    """Return the first of the percentiles, with an interval that covers the intervals of all."""
     lows, highs = [f.low for f in found], [f.high for f in found]
     return Percentile(
         found[0].value,
@@ -253,7 +253,7 @@ def hull(found: Sequence[Percentile]) -> Percentile:
 
 
 def ratio_hull(found: Sequence[LogRatio | None]) -> LogRatio | None:
-    """Return the first ratio, with an interval that covers all of them; None if the first is."""
+    """Return the first of the ratios, with an interval that covers all; None if the first is."""
     known = [ratio for ratio in found if ratio is not None]
     if found[0] is None:
         return None
@@ -268,7 +268,7 @@ def told_apart(figure: Percentile) -> bool:
 
 
 def difference(pairs: Pairs[bool]) -> Percentile | None:
-    """Subtract the other's share from the one's, with a 95 % interval; None without a pair.
+    """Subtract the second share from the first, with a 95 % interval; None without a pair.
 
     It uses the turns that only one of them got right (`core.stats.net_share`), and its interval has
     a width above 0 even for a few turns.
@@ -284,7 +284,7 @@ def difference(pairs: Pairs[bool]) -> Percentile | None:
 
 
 def right_ratio(pairs: Pairs[bool]) -> LogRatio | None:
-    """Compute the ratio of the one's share of right answers to the other's; None without a pair.
+    """Compute the ratio of the first share of right answers to the second; None without a pair.
 
     The interval is as in `difference`, of the logarithms. If one of them was never right, the
     interval combines the far ends of both shares' intervals.
@@ -302,7 +302,7 @@ def right_ratio(pairs: Pairs[bool]) -> LogRatio | None:
 
 
 def mean_ratio(pairs: Pairs[float]) -> LogRatio | None:
-    """Divide the one's mean by the other's, for values that are never negative.
+    """Divide the first mean by the second, for values that are never negative.
 
     Return None without a pair. The interval is Student's, of the linearised ratio over the recorded
     turns.

@@ -156,12 +156,12 @@ def judge_name(used: JudgedWith) -> str:
 
 
 def judge_notes(record: ComparisonRecord) -> list[str]:
-    """Say how often judge and rules disagree, and which figures use the rules; else empty."""
+    """Say how often judge and rules disagree, and which figures use the rules."""
     if record.judged_with is None:
         return []
     return [
-        f"{judge_name(record.judged_with)} is in its own column alone: prices, pairs, tasks and "
-        "crossings go by the rules",
+        f"{judge_name(record.judged_with)} counts in its own column only: prices, pairs, tasks "
+        "and crossings use the rules",
         *(f"{printable(b.name)}: {_judged(b.judged)}" for b in record.backends if b.judged),
     ]
 
@@ -274,7 +274,7 @@ def seconds(ms: float) -> str:
 
 
 def stated(record: ComparisonRecord) -> list[CrossingRecord]:
-    """Select the crossings that the turns support.
+    """Select the crossings that the turns support, to be shown.
 
     Their intervals are bounded, and the two backends differ beyond chance in the gap or in right
     answers. Tasks that neither completes, and pairs that are alike, are included too.
@@ -332,8 +332,8 @@ def basis(record: ComparisonRecord) -> str:
 
 
 CHAIN_NOTE = (
-    "all turns right at once; then time and price until a whole task went well, begun anew each "
-    "time that it did not, and that noticed only at its end"
+    "all turns right at once; then time and price until a whole task went well, begun anew after "
+    "each failure, which is noticed only at the end"
 )
 
 

@@ -35,12 +35,12 @@ UNPLACED_MS = 250.0
 
 
 def dbfs_to_amplitude(dbfs: float) -> float:
-    """Amplitude in int16 units of a level in dB relative to full scale."""
+    """Return the amplitude in int16 units of a level in dB relative to full scale."""
     return FULL_SCALE * 10 ** (dbfs / 20)
 
 
 def rms_dbfs(pcm: Pcm) -> float:
-    """RMS level in dB relative to full scale; -inf for silence or no samples."""
+    """Return the RMS level in dB relative to full scale; -inf for silence or no samples."""
     if len(pcm) == 0:
         return float("-inf")
     samples = pcm.astype(np.float64)
@@ -49,7 +49,7 @@ def rms_dbfs(pcm: Pcm) -> float:
 
 
 def window_samples(rate: int) -> int:
-    """Length of the audibility window at `rate` Hz."""
+    """Return the length of the audibility window at `rate` Hz."""
     return max(1, round(rate * WINDOW_MS / 1000))
 
 

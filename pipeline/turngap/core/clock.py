@@ -23,12 +23,12 @@ class Clock(Protocol):
 
 
 def ms_to_ns(ms: float) -> int:
-    """Milliseconds to whole nanoseconds."""
+    """Convert milliseconds to whole nanoseconds."""
     return round(ms * NS_PER_MS)
 
 
 def ns_to_ms(ns: int) -> float:
-    """Nanoseconds to milliseconds."""
+    """Convert nanoseconds to milliseconds."""
     return ns / NS_PER_MS
 
 

@@ -2,17 +2,17 @@
 
 Every round plays the same recordings, and a recording that is slow once is slow again. Turns of one
 play of a conversation share a session and the state of the machine. Measured over stored runs
-(docs/methodology.md), gaps are alike for both reasons, and not if turns of a conversation were
-taken in different plays. So recordings and plays are the two clusters, which cross each other.
+(docs/methodology.md), gaps are alike for both reasons, but not between different plays of a
+conversation. So recordings and plays are the two clusters, which cross each other.
 
-Many calls at once are traffic, for which no recording stands. Their turns are linked by the call
+Many calls at once are traffic, and no recording stands for it. Their turns are linked by the call
 and by the time: a slow spell of the machine hits all calls that run in it.
 
 The intervals are those of independent turns with the effective n. For a median that is the number
 of turns divided by the design effect (Kish 1965) of the two clusters together (Cameron, Gelbach and
 Miller 2011). For a share or a tail it is the least possible, the number of recordings or of plays.
-Misses are too few to show how they are linked, and a bound that believed them would be better with
-one miss than with none. Resampling recordings with all their rounds was tried: with 21 recordings,
+Misses are too few to show how they are linked, and a bound based on them would be better with one
+miss than with none. Resampling recordings with all their rounds was tried: with 21 recordings,
 p95's interval held the truth 62 to 87 times in 100, since no resample is slower than the slowest
 recording seen.
 """

@@ -203,8 +203,8 @@ class Credits:
         backchannels: sounds of assent ("mm-hm") while the person spoke.
         false_starts: speech that the agent dropped soon after it began, and replaced.
         reply: all other speech.
-        background: all of the speech is too soft to be the agent's usual voice.
-        dropped: the last of the reply may be a false start that is not yet replaced.
+        background: whether all speech is too soft to be the agent's usual voice. dropped: whether
+            the last of the reply may be a false start that is not yet replaced.
     """
 
     old: tuple[Stretch, ...] = ()
@@ -218,7 +218,7 @@ class Credits:
     def parts(self, speech: UserSpeech) -> list[Stretch]:
         """Return the speech after the person's end, in parts with a silence between them.
 
-        A cut-in that lasts well beyond the person's end is no part, nor is its continuation.
+        A cut-in that lasts well beyond the person's end is not a part, and nor is its continuation.
         """
         found: list[Stretch] = []
         over_ns = speech.end_ns + ms_to_ns(EARLY_MS)
@@ -232,7 +232,7 @@ class Credits:
         return [part for part in found if part.start_ns >= earliest_ns(speech)]
 
     def answer(self, speech: UserSpeech) -> Stretch | None:
-        """Return the first part that is no hold phrase; None if there is none yet.
+        """Return the first part that is not a hold phrase; None if there is none yet.
 
         A part is a hold phrase if 2 s of silence follow, and then another part. It is also one if a
         longer part follows and it is as short as a filler, or as a sentence before a long pause.

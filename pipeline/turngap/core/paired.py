@@ -314,7 +314,7 @@ class Starvation:
             ours = (self.candidate, self.candidate_ms, candidate)
             theirs = (self.reference, self.reference_ms, reference)
             (more, late_ms, beside), (fewer, less_ms, other) = sorted((ours, theirs), reverse=True)
-            sure = f", which is no chance (p = {self.p_value:.2g})" if no_chance else ""
+            sure = f", which is not chance (p = {self.p_value:.2g})" if no_chance else ""
             return (
                 f"the caller was starved in {more} turns of the {beside} and in {fewer} of the "
                 f"{other}, and in the typical turn up to {late_ms:.1f} and {less_ms:.1f} ms "

@@ -289,7 +289,7 @@ def _marks(
 def _stage(name: str) -> Column[Turn]:
     about = f"The stage `{name}`: from the mark before to the mark of this name, in ms."
     if name == UNATTRIBUTED:
-        about = "What of the gap no mark explains, in ms; all of a negative gap."
+        about = "The part of the gap that no mark explains, in ms; all of a negative gap."
     return Column(f"{name}_ms", "number", about, lambda turn: turn.stage_ms.get(name), True)
 
 
@@ -321,8 +321,7 @@ TURN_COLUMNS: Sequence[Column[Turn]] = (
     Column(
         "ended",
         "text",
-        "How the turn came to its end: `reply_done`, `timeout`, `interrupted`, `line_lost` or "
-        "`hung_up`.",
+        "How the turn ended: `reply_done`, `timeout`, `interrupted`, `line_lost` or `hung_up`.",
         lambda turn: turn.ended,
     ),
     Column(
@@ -513,8 +512,8 @@ TURN_COLUMNS: Sequence[Column[Turn]] = (
     Column(
         "caller_error_ms",
         "number",
-        "By how much the gap may at most read long because turngap itself was late, in ms. Missing "
-        "where nothing was sent that could be late.",
+        "The most that turngap's own lateness can have added to the gap, in ms. Missing where "
+        "nothing was sent that could be late.",
         lambda turn: None if turn.pacing.late_ms_max is None else turn.pacing.error_ms,
         True,
     ),

@@ -11,7 +11,9 @@ from turngap.core.stored import BudgetMs, Document, Header, Label, Said, Setting
 
 # Changes whenever a figure would come out differently from the same events.
 METRICS_VERSION = 5
-METRICS_CHANGED = "cut-ins, hits, first words, first answers and ambiguous turns are read otherwise"
+METRICS_CHANGED = (
+    "cut-ins, hits, first words, first answers and ambiguous turns are read differently"
+)
 
 # What a run's `agent` holds of an agent at a URL once a line to it is open.
 TOLD_BY_THE_LINE = ("dialect", "line_rate_hz")

@@ -2,7 +2,7 @@
 
 A value is a secret if a secret's name has it: the name of a setting, a header, a flag or a
 parameter of a URL. The user's own secrets, and the values of `${NAME}`, are remembered and removed
-from every later text. A secret named by an agent or a stored document is removed where it stands.
+from every later text. A secret named by an agent or a stored document is removed only there.
 `${NAME}` itself reveals nothing and stays.
 """
 
@@ -61,7 +61,7 @@ _known: tuple[str, ...] = ()  # the longest first
 
 
 def _forget(value: Any) -> None:
-    """Remember nothing: the text that is cleaned is not the user's own."""
+    """Remember nothing, because the cleaned text is not the user's own."""
 
 
 def remember(secret: str) -> None:

@@ -146,8 +146,8 @@ def bounding_ranks(
 def _binomial_quantile(share: float, n: int, p: float) -> int:
     """Return the least k for which at least `share` of cases have k or fewer hits in `n` tries.
 
-    Like `scipy.stats.binom.ppf`; `p` is the chance of a hit. All chances are relative to that of
-    the likeliest number. With many tries, too, none that matters is then too small for a float.
+    Like `scipy.stats.binom.ppf`; `p` is the chance of a hit. All probabilities are relative to that
+    of the likeliest number. So even with many tries, none that matters is too small for a float.
     """
     likeliest, odds = min(n, math.floor((n + 1) * p)), p / (1 - p)
     down = accumulate(

@@ -44,7 +44,7 @@ _OWN = {
 
 
 class Packed(Sequence[Any]):
-    """Values as compressed bytes, unpacked when asked for: they are most of a turn.
+    """Values as compressed bytes, unpacked on access: they make up most of a turn.
 
     In a run's memory they take less space than in its file, whatever they are.
     """

@@ -119,12 +119,12 @@ class ThoughtCut:
             self._pass(marker)
 
     def told_apart(self) -> None:
-        """Note that the server takes the thoughts out, including one that the prompt began."""
+        """Note that the server removes the thoughts, including one that the prompt began."""
         if self._markers is _BEGUN:
             self._markers = _OUTSIDE
 
     def finish(self) -> Cut:
-        """Take the end. What was held back is half a marker, but one character behind words."""
+        """Take the end. Text held back is half a marker, or one character after words."""
         held, self._held = self._held, ""
         if self._markers is _OUTSIDE and len(held) == 1 and not self._fresh:
             return Cut(self._said(held), "")

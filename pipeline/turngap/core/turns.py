@@ -53,11 +53,9 @@ from turngap.core.stages import Slack, stages_of, why_impossible
 SUDDEN = 0.8
 # An interrupted agent is silent by then.
 YIELDS_MS = 1500.0
-HOLD_GUESS = "what came first was taken for a hold phrase, by its length and the silence after it"
-NO_HOLD_GUESS = "what came first may be a hold phrase, but for the short silence after it"
-ASSENT_GUESS = (
-    "what ended with the person was taken for a sound of assent, by its length, no cut-in"
-)
+HOLD_GUESS = "the start was taken for a hold phrase, by its length and the silence after it"
+NO_HOLD_GUESS = "the start may be a hold phrase, but the silence after it is short"
+ASSENT_GUESS = "a sound that ended with the person was taken for assent, by its length, no cut-in"
 
 
 class TurnTracker:
@@ -174,7 +172,7 @@ class TurnTracker:
         return reply[0].start_ns if reply else None
 
     def is_owed(self, turn: int) -> bool:
-        """Return whether an open turn still lacks anything that could be its whole answer."""
+        """Return whether an open turn still lacks speech that could be its whole answer."""
         speech, credits = self._announced.get(turn), self._open(turn)
         return speech is not None and (credits.dropped or not credits.parts(speech))
 
@@ -377,7 +375,7 @@ class TurnTracker:
             if stopped_ms < YIELDS_MS:
                 found.append(
                     f"the agent fell silent {stopped_ms:.0f} ms after the person had begun and did "
-                    "not say that it was interrupted: no yield, as it may have been done"
+                    "not say that it was interrupted: no yield, because it may have finished"
                 )
         return tuple(found)
 

@@ -1,4 +1,4 @@
-"""Text on its way to speech: where to cut it, how fast engines are, and silence to cut. Pure."""
+"""From text to speech: where to cut text, how fast the engines are, and which silence to cut."""
 
 import re
 from collections import deque
@@ -142,7 +142,7 @@ class Request:
 
 
 class VoiceSpeed:
-    """The time that a TTS takes: a fixed part a request, and a part a millisecond of speech."""
+    """The time that a TTS takes: a fixed part a request, and a part for each ms of speech."""
 
     def __init__(self) -> None:
         self._requests: deque[Request] = deque(maxlen=_REQUESTS)

@@ -237,7 +237,7 @@ COLUMNS: Sequence[Column[Entry]] = (
     Column(
         "metrics_version",
         "integer",
-        "How figures were made of events.",
+        "The version of the rules that turn events into figures.",
         lambda entry: entry.metrics_version,
         True,
     ),
@@ -254,7 +254,9 @@ COLUMNS: Sequence[Column[Entry]] = (
     Column("hits", "integer", "Turns within the budget.", lambda entry: entry.hits, True),
     Column("hit_rate", "number", "Their share.", lambda entry: entry.hit_rate, True),
     Column("cut_ins", "integer", "Turns cut into.", lambda entry: entry.cut_ins, True),
-    Column("why", "text", "Why it cannot be used.", lambda entry: "; ".join(entry.why), True),
+    Column(
+        "why", "text", "Why its figures cannot be used.", lambda entry: "; ".join(entry.why), True
+    ),
 )
 
 
@@ -268,7 +270,7 @@ _FIGURES: Sequence[tuple[str, Callable[[Entry], str]]] = (
 
 
 def list_json(entries: Sequence[Entry]) -> dict[str, Any]:
-    """Return what `--json` prints. Scripts rely on its keys: more may come, none goes."""
+    """Return what `--json` prints. Scripts rely on its keys: keys may be added, none removed."""
     # A file's name need not be text, and JSON must be.
     paths = (entry.path.encode("utf-8", "replace").decode() for entry in entries)
     rows = [
@@ -284,7 +286,7 @@ def entries_table(entries: Sequence[Entry]) -> Table:
 
 
 def list_block(entries: Sequence[Entry], width: int) -> Text:
-    """Return the list on a terminal, the newest entry last, and why some are not valid."""
+    """Render the list for a terminal, the newest entry last, and why some are not valid."""
     least = _MOST_LABEL if width >= _NARROW else _MOST_LABEL_NARROW
     table = terminal.item_lines(list_table(entries, least), width)
     taken = max((line.cell_len for line in table[-len(entries) - 1 :]), default=width)

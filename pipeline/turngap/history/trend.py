@@ -96,7 +96,7 @@ def _fitted(gaps: Floats) -> tuple[Floats, Floats]:
 
 
 def _uneven(gaps: Floats, added: Floats) -> list[bool]:
-    """Return which runs are off their neighbours by amounts that differ far more between turns.
+    """Return which runs differ from their neighbours by amounts that vary far more between turns.
 
     Each is compared with the runs before it and with those after it, and the better of the two
     counts: a new version that slows only some turns begins a pattern, which its later runs share.
@@ -190,9 +190,9 @@ def changes(values: Sequence[float], aside: Collection[int] = ()) -> list[Change
 
 
 def _near(part: Floats) -> Floats:
-    """Return the values of a part, none of them more than `_FAR` deviations off.
+    """Clip the values of a part to `_FAR` deviations from its median.
 
-    It does not depend on their order, so that shuffled values are as far off.
+    The result does not depend on their order, so shuffled values are clipped alike.
     """
     middle = float(np.median(part))
     spread = _DEVIATIONS * float(np.median(np.abs(part - middle)))
@@ -285,7 +285,7 @@ _LEAST_MS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A run of a series with its level. In an `uneven` one no change is looked for."""
+    """A run of a series with its level. Changes are not looked for in an `uneven` one."""
 
     entry: Entry
     ms: float
@@ -310,8 +310,8 @@ class Trend:
 def trends(entries: Sequence[Entry]) -> list[Trend]:
     """Return the series among these entries, in the order in which they began.
 
-    A series holds replays of one agent that were played the same over one sort of line, on the same
-    machine, with figures of one metrics version and by one measure of a late caller.
+    A series holds replays of one agent that were played the same over the same kind of line, on the
+    same machine, with figures of one metrics version and with the same limit for a late caller.
     """
     return [_trend(runs[-MOST_RUNS:]) for runs in _series(entries)]
 
@@ -369,7 +369,7 @@ def _trend(entries: Sequence[Entry]) -> Trend:
         runs = several(len(points), "usable run") + (
             f", {len(aside)} of them uneven" if aside else ""
         )
-        why = f"{runs}, and it takes {LEAST} even ones, two thirds of all"
+        why = f"{runs}; expected {LEAST} or more even ones, two thirds of all"
         return replace(trend, why_none=why)
     levels = [point.ms for point in points]
     moved = [c for c in changes(levels, aside) if abs(c.difference) >= TOLERANCE_MS]

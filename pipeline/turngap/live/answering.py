@@ -186,7 +186,9 @@ class Relay:
                     self._dropped.set()
                 await self._say_played()
         else:
-            no = InputError("relay.cannot", f"this agent's dialect has no word for {kind[:40]!r}")
+            no = InputError(
+                "relay.cannot", f"this agent's dialect has no message for {kind[:40]!r}"
+            )
             await self._tell("server-message", refusal(kind[:40], no))
 
     # The agent's messages

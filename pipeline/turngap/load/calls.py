@@ -73,7 +73,7 @@ OVERTIME_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CallMark:
-    """The instant, after the caller's beginning, at which a call's line was opened or closed."""
+    """The instant, counted from the caller's start, at which a call's line opened or closed."""
 
     call: int
     at_s: float

@@ -175,7 +175,7 @@ class Confirmation:
         return self._hopeless(self.seen, self._least_chance)
 
     def hopeless_with(self, evidence: Evidence) -> bool:
-        """Return whether the last look will almost surely fail, with these turns included.
+        """Return whether the last look will almost certainly fail, with these turns included.
 
         It can be called at any time: giving up a level never certifies one that does not hold.
         """

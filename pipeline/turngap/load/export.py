@@ -28,7 +28,7 @@ call integer: Which call of the step it is, from 1.
 line integer: Which session of the level it is, where a level is held.
 scenario text: The scenario's name.
 turn integer: Which turn of the scenario it is, from 1.
-due_s number: When the person was meant to end, in s from the beginning of the step.
+due_s number: When the person was scheduled to end, in s from the beginning of the step.
 counted boolean: Whether it lies in the measured window. No figure counts any other.
 outcome text?: As of any turn, or why it was missed: `refused`, `late_start`, `dropped`,
  `not_reached` or `worker_lost`.

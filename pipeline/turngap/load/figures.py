@@ -202,7 +202,7 @@ def best_steps(steps: Sequence[StepFigures]) -> list[StepFigures]:
 
 
 def enough(certified: int | None, steps: Sequence[StepFigures], min_sessions: int) -> bool | None:
-    """Return whether this many sessions are certified; False if they surely do not hold."""
+    """Return whether this many sessions are certified; False if they certainly do not hold."""
     if certified is not None and certified >= min_sessions:
         return True
     # More sessions do not make an agent faster: one that does not hold fewer does not hold these.

@@ -216,7 +216,7 @@ class _LoadTest:
                 self._keeper.certified(certified)
                 if asked is not None and enough(certified, steps, asked) is False:
                     sessions = several(asked, "session")
-                    search.stop(f"{sessions} surely {'does' if asked == 1 else 'do'} not hold")
+                    search.stop(f"{sessions} certainly {'does' if asked == 1 else 'do'} not hold")
             elif figures.outcomes.get("worker_lost"):
                 lost += 1
                 if lost > MOST_LOST:

@@ -418,8 +418,8 @@ def _gaps(record: LoadRecord) -> Table:
         for step in record.steps
     ]
     caption = (
-        "p50, p95: the turn gap in ms, from when the person was meant to end; a missed turn counts "
-        "as slower than any. Caller: how late it was itself, ms (p99)"
+        "p50, p95: the turn gap in ms, from when the person was scheduled to end; a missed turn "
+        "is slower than any. Caller: how late it was itself, ms (p99)"
     )
     return Table(head, rows, caption)
 

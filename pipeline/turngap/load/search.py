@@ -392,14 +392,14 @@ class Search:
         level = self._levels[0]
         return (
             f"{seen.hits} of {seen.turns} turns were on time at {level} "
-            f"session{'s' * (level > 1)}, the fewest that were looked at"
+            f"session{'s' * (level > 1)}, the fewest that were tried"
         )
 
     def _confirming(self, level: int) -> Probe:
         sessions, known = self._levels[level], self._confirmed[level]
         if not known.seen.turns:
             return self._long_enough(level, confirms=True)
-        turns = math.ceil(known.needed / self._told_by_a_turn(known.seen) - 1e-9)
+        turns = math.ceil(known.needed / self._worth_of_a_turn(known.seen) - 1e-9)
         longer = self._turns_in(SPARE * known.needed_s, sessions)
         return Probe(sessions, max(turns, longer), confirms=True)
 
@@ -407,7 +407,7 @@ class Search:
         sessions = self._levels[level]
         return Probe(sessions, self._turns_in(LEAST_SPELLS * SPELL_S, sessions), confirms)
 
-    def _told_by_a_turn(self, seen: Evidence) -> float:
+    def _worth_of_a_turn(self, seen: Evidence) -> float:
         """Return how much of an independent turn one turn is worth so far: half to all."""
         return min(1.0, max(0.5, seen.effective_n / seen.turns)) if seen.turns else 1.0
 

@@ -140,7 +140,7 @@ _REMEDIES: dict[ErrorCategory, str] = {
     ErrorCategory.INVALID_REQUEST: "correct the model's name and the settings",
     ErrorCategory.RATE_LIMIT: "too many requests in a short time: wait, or ask for a higher limit",
     ErrorCategory.QUOTA: "its account has nothing left to spend",
-    ErrorCategory.CONNECTIVITY: "see that its server runs, and what the server's log says",
+    ErrorCategory.CONNECTIVITY: "check that its server runs, and read the server's log",
     ErrorCategory.SERVER: "the server's log says why",
 }
 

@@ -144,7 +144,7 @@ def _pad_name(reply: Reply) -> str:
 
 
 def absolute_quantiles(errors: Sequence[float], *, missed: int = 0) -> Quantiles:
-    """Quantiles of the errors' absolute values; missed turns count as worse than any."""
+    """Compute quantiles of the errors' absolute values; missed turns count as worse than any."""
     absolute = [abs(e) for e in errors]
     p50, p95, p99 = (percentile(absolute, q, censored=missed).value for q in (0.5, 0.95, 0.99))
     return Quantiles(

@@ -48,7 +48,7 @@ _LATE_MS = 5.0
 LOOK_UP_S = 3.0
 CONNECT_S = 2.0
 
-_IS_IT_OPEN = "see whether the agent runs, and whether a firewall or a VPN lies between"
+_IS_IT_OPEN = "check whether the agent runs, and whether a firewall or a VPN blocks the way"
 # A driver that is stuck answers nothing.
 _DRIVER_S = 10.0
 # In a container the driver's library may be there without its tools.
@@ -117,7 +117,7 @@ def examine(library: Path | None = None) -> Iterator[Check]:
     yield asyncio.run(_timers())
     yield _scenarios(library)
     yield _disk()
-    yield Check("card", bool(cards()), "; ".join(cards()) or "no CUDA card is seen", needed=False)
+    yield Check("card", bool(cards()), "; ".join(cards()) or "no CUDA card was found", needed=False)
     for name in stack_files():
         yield _stack(name)
 
@@ -202,7 +202,7 @@ def _lacking(spec: BackendSpec, settings: BackendSettings) -> Iterator[_Lack]:
         yield _Lack(what, need.remedy, need.extra)
     if device == "cuda" and not cards():
         remedy = f"--set {spec.kind}.device=cpu runs it without a card"
-        yield _Lack(f"{engine} is set to a CUDA card, and none is seen", remedy)
+        yield _Lack(f"{engine} is set to a CUDA card, and none was found", remedy)
 
 
 def _remedy(name: str, lacking: Sequence[_Lack]) -> str:
@@ -332,7 +332,7 @@ def _why_not(host: str, at: str, error: Exception) -> tuple[str, str]:
     if isinstance(error, TimeoutError):
         return f"{at} did not answer within {CONNECT_S:g} s", _IS_IT_OPEN
     if isinstance(error, socket.gaierror | UnicodeError):
-        remedy = "correct the host in the URL; or see whether this machine's network is up"
+        remedy = "correct the host in the URL, or check this machine's network"
         return f"no address is known for the host {host}", remedy
     why = getattr(error, "strerror", None) or str(error)
     return f"{at} cannot be reached: {why}", _IS_IT_OPEN

@@ -188,8 +188,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     _O(
         "dialect", (*_CALLERS, "talk", "init"), BOT, "The protocol of a URL, with its settings: "
-        "NAME[,KEY=VALUE…]; `turngap dialects` lists them. Default: found out, by trying those "
-        "that answer.", default="", unit="NAME", shared=True, complete="dialect",
+        "NAME[,KEY=VALUE…]; `turngap dialects` lists them. Default: detected.", default="",
+        unit="NAME", shared=True, complete="dialect",
     ),
     _O(
         "headers", (*_CALLERS, "talk", "init"), BOT, "An HTTP header to open a URL with: 'NAME: "
@@ -288,8 +288,9 @@ OPTIONS: tuple[Option, ...] = (
     _O(
         "resume", ("replay",), PLAYED, "Finish an interrupted run: play its missing turns with "
         "the same settings, into the same folder. `latest` is the latest that lacks turns. The "
-        "run may be another person's: what acts or names a secret, such as --start, has to be "
-        "given again, and an error shows the whole command.", unit="RUN", complete="run",
+        "run may be another person's: settings that run something or name a secret, such as "
+        "--start, have to be given again, and an error shows the whole command.", unit="RUN",
+        complete="run",
     ),
     _O(
         "stop_on_error", ("replay",), PLAYED, "End with the first call that the agent loses or "
@@ -370,7 +371,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     _O(
         "budget_ms", ("load",), LIMITS, "A turn is on time if its gap is at most this, counted "
-        "from when the person was meant to end.", float, DEFAULT_BUDGET_MS, "MS", least=1,
+        "from when the person was scheduled to end.", float, DEFAULT_BUDGET_MS, "MS", least=1,
         most=LONGEST_MS, in_file=True,
     ),
     _O(
@@ -402,12 +403,12 @@ OPTIONS: tuple[Option, ...] = (
         float, 0.95, "SHARE", least=0.5, most=0.999, in_file=True,
     ),
     _O(
-        "confidence", ("load",), LIMITS, "How sure the certificate is, over the whole search.",
+        "confidence", ("load",), LIMITS, "Confidence of the certificate, over the whole search.",
         float, 0.95, "SHARE", least=0.5, most=0.999, in_file=True, rare=True,
     ),
     _O(
         "min_sessions", ("load",), LIMITS, "For CI: exit 0 if this many sessions are certified, 1 "
-        "if they surely do not hold, 3 if that is uncertain.", int, None, "N", least=1,
+        "if they certainly do not hold, 3 if that is uncertain.", int, None, "N", least=1,
         most=MOST_SESSIONS, in_file=True,
     ),
     _O(
@@ -437,7 +438,7 @@ OPTIONS: tuple[Option, ...] = (
         "only if it passes.", Path, unit="FILE",
     ),
     _O(
-        "label", _PLAYERS, OUTPUT, "The name of this in `turngap history`, on one line: --label "
+        "label", _PLAYERS, OUTPUT, "A name for this in `turngap history`, on one line: --label "
         "'before the change'.", default="", unit="TEXT",
     ),
     _O(
@@ -447,8 +448,8 @@ OPTIONS: tuple[Option, ...] = (
     _O(
         "otlp", ("replay", "check", "compare", "load"), OUTPUT,
         "Send a trace of each conversation, and histograms, to an OpenTelemetry collector at this "
-        "URL (http://HOST:4318). The agent gets a `traceparent` header, so that its own spans "
-        "hang under ours. Default: where OTEL_EXPORTER_OTLP_ENDPOINT says.", unit="URL", rare=True,
+        "URL (http://HOST:4318). The agent gets a `traceparent` header, so that its own spans are "
+        "children of ours. Default: where OTEL_EXPORTER_OTLP_ENDPOINT says.", unit="URL", rare=True,
     ),
 )  # fmt: skip
 

@@ -366,7 +366,7 @@ def argv_of(command: str) -> list[str]:
     if _OF_A_SHELL.search(_QUOTED.sub(_unquoted, command)):
         raise InputError(
             "start.shell",
-            f"--start {command!r} is meant for a shell, and is run without one",
+            f"--start {command!r} needs a shell, and is run without one",
             hint=f"--start {shlex.quote(f'sh -c {shlex.quote(command)}')}",
         )
     if "=" in argv[0]:
@@ -396,7 +396,7 @@ def _require_running(code: int | None, command: str, log: Path) -> None:
     what = "the agent did not start"
     if code == 0:
         what = (
-            "it ended before anything served (it must not leave its server in the background), so "
+            "it ended before it listened (it must not leave its server in the background), so "
             f"{what}"
         )
     raise ended(f"{_shown(command)}: {what}", code, log)

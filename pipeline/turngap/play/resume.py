@@ -89,7 +89,7 @@ def continued(
         raise InputError(
             "resume.settings",
             f"{strangers[0]}: the run was played without this setting",
-            hint="drop it, or play a run of its own",
+            hint="drop it, or start a new run",
         )
     spoiled = {_key(flag) for flag in given if REMOVED in str(flag[1])}
     needed = dict.fromkeys(map(_key, to_type(run)))
@@ -98,8 +98,8 @@ def continued(
         secrets = f", with your secrets in place of {REMOVED}" if REMOVED in command else ""
         raise InputError(
             "resume.typed",
-            f"{run.path} may be another person's, so what acts or names a secret is not taken from "
-            f"it: {', '.join(lacking)}",
+            f"{run.path} may be another person's, so settings that run something or name a secret "
+            f"are not taken from it: {', '.join(lacking)}",
             hint=f"check each word of this command, then run it{secrets}: {command}",
         )
     choice = AgentChoice.of(
@@ -222,7 +222,7 @@ def _require_same(plan: ReplayPlan, run: Run) -> None:
     if changed := [name for name in {**then, **hashes} if hashes.get(name) != then.get(name)]:
         raise InputError(
             "resume.changed",
-            f"{', '.join(changed)}: not what {run.path} played, it was changed since",
+            f"{', '.join(changed)}: changed since {run.path} was played",
             hint="continue with the same scenarios as before (name their folder), or play it again",
         )
     agent = without_secrets(plan.target.describe()) | {"marks": plan.target.choice.traced}
@@ -234,7 +234,7 @@ def _require_same(plan: ReplayPlan, run: Run) -> None:
         raise InputError(
             "resume.agent",
             f"the agent is not the one that {run.path} played: {', '.join(differing)} differs",
-            hint="continue with the same agent as before, or play a run of its own",
+            hint="continue with the same agent as before, or start a new run",
         )
 
 

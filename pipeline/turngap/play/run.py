@@ -46,13 +46,13 @@ LATE_GREETING = (
     "the agent first spoke before the person had ended: if that was a greeting, wait for it longer "
     "(--greeting-ms)"
 )
-MORE_GREETING = "the agent had greeted, and what cut in may be the rest of that"
-UNHEARD_GREETING = "this agent greets in other calls, and what was heard first may be its greeting"
+MORE_GREETING = "the agent had greeted, and the cut-in may be the rest of its greeting"
+UNHEARD_GREETING = "this agent greets in other calls, and its first speech here may be its greeting"
 STEADY_GREETING = (
     "the agent first spoke at the same time of each call, whenever the person had ended: if that "
     "is its greeting, wait for it longer (--greeting-ms)"
 )
-QUICK_GREETING = "what was heard first came much sooner than other replies, and may be a greeting"
+QUICK_GREETING = "the first speech came much sooner than other replies, and may be a greeting"
 CLAIMED = "speech in a later turn may be its answer"
 QUICK = 0.5  # of the median gap
 # Above this share of lost calls, of this many or more, or after this many in a row, a run is not
@@ -330,9 +330,9 @@ class RunInProgress:
             )
             raise AgentError(
                 "agent.another_line",
-                f"the line is {now} and was {then} in the turns before: one run's figures are of "
-                "one line",
-                hint="name its dialect with --dialect, or play a run of its own",
+                f"the line is {now}, but was {then} in the turns before: a run measures one line "
+                f"only",
+                hint="name its dialect with --dialect, or start a new run",
             )
         self._note_opening(self._opening.model_copy(update={"agent": agent | spoken}))
 
@@ -347,7 +347,7 @@ class RunInProgress:
             raise AgentError(
                 "resume.agent",
                 f"the agent found another model than before: {chosen.found}, not {before}",
-                hint="start the same server as before, or play a run of its own",
+                hint="start the same server as before, or start a new run",
             )
         known = {"found": chosen.found, "held_out": chosen.held_out}
         self._note_opening(self._opening.model_copy(update=known))
@@ -485,8 +485,9 @@ def why_invalid(summary: Summary, starved_ms: float = STARVED_MS) -> tuple[str, 
         return (f"{summary.lost_calls} of {summary.calls} calls were lost",)
     if (ambiguous := summary.heard.ambiguous_turns) > MOST_AMBIGUOUS * summary.turns:
         return (
-            f"in {ambiguous} of {summary.turns} turns what was heard may be the answer to another: "
-            "their notes say why; a larger --no-reply-ms hears slow answers out",
+            f"in {ambiguous} of {summary.turns} turns the reply may be the answer to another "
+            "turn: their notes say why; with a larger --no-reply-ms turngap waits for slow "
+            "answers",
         )
     # One turn alone is marked, and moves no median of five or more.
     several = summary.starved > 1 or summary.turns < n_needed(0.5)

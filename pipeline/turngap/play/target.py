@@ -361,7 +361,7 @@ def resolve(choice: AgentChoice, library: Path) -> Target:
     """Check the choice before anything is started or played.
 
     Raises:
-        InputError: unknown agent, backend or setting, or an override of another's server.
+        InputError: unknown agent, backend or setting, or an override for a running server.
         AgentError: an engine needs what this machine lacks, or weights that cannot be fetched.
     """
     if choice.start is not None:
@@ -381,7 +381,7 @@ def resolve(choice: AgentChoice, library: Path) -> Target:
         if choice.dialect or choice.headers:
             raise InputError(
                 "agent.endpoint",
-                f"{choice.agent} is no URL: --dialect and --header are for one",
+                f"{choice.agent} is not a URL, and --dialect and --header are for URLs",
                 hint=url_meant(choice.agent)
                 or "drop them, or give the ws:// URL of a running agent",
             )

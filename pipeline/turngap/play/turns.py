@@ -246,12 +246,12 @@ class Greetings:
 
 
 STILL_THERE = (
-    "it came much later than other replies, and may be no answer but a question whether the person "
-    "is still there"
+    "it came much later than other replies, and may not be an answer but a question whether the "
+    "person is still there"
 )
 HOLD_OVER = (
-    "a short reply and then a long one: the first may be a hold phrase, and its answer have come "
-    "over the second"
+    "a short reply came before a long one: the first may be a hold phrase, and its answer may "
+    "have come during the second turn"
 )
 # A question whether the person is still there comes so late, and so many times as late as a reply.
 ASKS_MS, ASKS_TIMES = 3000.0, 4.0

@@ -50,7 +50,7 @@ _FLAGS = {
     "otlp": "",
 }
 _INCONCLUSIVE = (
-    "What becomes of a test whose measurement says nothing either way (a starved caller, too few "
+    "Whether to fail or skip a test whose measurement is inconclusive (a starved caller, too few "
     "turns, another machine's baseline); default fail. It never passes."
 )
 

@@ -70,7 +70,7 @@ class Turngap:
         Raises:
             InputError: a setting is wrong.
             AgentError: the agent cannot be reached or failed.
-            InconclusiveError: the caller was starved, so that no figure of the run holds.
+            InconclusiveError: the caller was starved, so that no figure of the run is valid.
         """
         __tracebackhide__ = True
         if self._options.rounds:

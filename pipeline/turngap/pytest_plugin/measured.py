@@ -313,7 +313,7 @@ def _more_calls(share: float, calls: Clusters, target: float, miss: str) -> str 
         return bound_of(share * n + extra, n + extra)
 
     extra = bisect_left(range(_MAX_EXTRA), target, key=low)
-    return f"{extra} more calls without {miss} would do" if extra < _MAX_EXTRA else None
+    return f"{extra} more calls without {miss} would be enough" if extra < _MAX_EXTRA else None
 
 
 # Enough to see what they have in common; all of them are in the run's report.html.
@@ -380,7 +380,7 @@ class Comparison:
 
     Attributes:
         checked: the check as `turngap.check` returns it, with its record and both runs.
-        run: the candidate's run, whether it holds or not.
+        run: the candidate's run, valid or not.
         asserted: whether the verdict has been asserted.
     """
 
@@ -394,10 +394,10 @@ class Comparison:
 
     @property
     def candidate(self) -> MeasuredRun:
-        """Return the candidate's run, for assertions of its own.
+        """Return the candidate's run, for further assertions.
 
         Raises:
-            InconclusiveError: the caller was starved, so that no figure of the run holds.
+            InconclusiveError: the caller was starved, so that no figure of the run is valid.
         """
         __tracebackhide__ = True
         if not self.run.valid:

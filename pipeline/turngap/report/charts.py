@@ -178,7 +178,7 @@ class Domain:
     high: float
 
     def x(self, ms: float, budget_ms: float) -> float:
-        """Per cent of the width; clamped to the drawing."""
+        """Return the place in per cent of the width, clamped to the drawing."""
         share = (ms / budget_ms - self.low) / (self.high - self.low)
         return round(100 * min(1.0, max(0.0, share)), 3)
 
@@ -186,7 +186,7 @@ class Domain:
         return not self.low <= ms / budget_ms <= self.high
 
     def band(self, budget_ms: float) -> tuple[float, float]:
-        """Return the place and width of the gaps that people leave among themselves."""
+        """Return the place and width of the gaps that people leave each other."""
         low, high = (self.x(ms, budget_ms) for ms in NATURAL_MS)
         return low, high - low
 
@@ -294,8 +294,8 @@ def gap_chart(agents: Sequence[Agent], budget_ms: float, spoken: str) -> Chart:
     ]
     note = (
         "Share of all turns answered within each gap; below, each dot is one turn. The "
-        f"upright line is the {words.ms(budget_ms)} ms budget, the shade what people leave among "
-        "themselves ({:.0f} to {:.0f} ms).".format(*NATURAL_MS)
+        f"upright line is the {words.ms(budget_ms)} ms budget, the shade the gaps that people "
+        "leave each other ({:.0f} to {:.0f} ms).".format(*NATURAL_MS)
     )
     gaps = [turn.gap_ms for turn in every if turn.gap_ms is not None]
     if silent := len(every) - len(gaps):

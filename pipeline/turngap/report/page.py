@@ -1,4 +1,4 @@
-"""Write a report as one HTML page that needs only itself and the recordings in its folder."""
+"""Write a report as one HTML page that needs no files but the recordings in its folder."""
 
 import base64
 import hashlib

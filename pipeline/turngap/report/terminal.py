@@ -172,7 +172,7 @@ def item_lines(item: Item, width: int) -> list[Text]:
 
 
 def lines_of(item: Lines, width: int) -> list[Text]:
-    """Sentences, each with its name in the gutter unless the one above has the same."""
+    """Render sentences, each with its name in the gutter unless the one above has the same."""
     found: list[Text] = []
     before = ""
     for line in item.seen("terminal"):

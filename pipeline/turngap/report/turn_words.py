@@ -96,7 +96,7 @@ def _came_of(call: ToolCall) -> str:
     took = "" if call.ms is None else f" after {ms(call.ms)} ms"
     if call.error is not None:
         return f"failed{took}: {call.error}"
-    return f"gave{took}: {call.result or 'nothing'}" if took else "did not come back"
+    return f"gave{took}: {call.result or 'nothing'}" if took else "did not return"
 
 
 def notes_of(turn: Turn) -> list[str]:

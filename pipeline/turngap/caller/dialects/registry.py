@@ -36,7 +36,7 @@ class DialectSettings(BaseModel):
     ping_s: float = Field(default=0.0, ge=0, le=600)
     """Time between two WebSocket pings, and for the answer to each; 0: no pings."""
     first_word: Literal["speech", "sound"] = "speech"
-    """Begin of a reply: speech, or any sound, for example of a test agent that beeps."""
+    """Start of a reply: speech, or any sound, for example of a test agent that beeps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ class RtviReader:
     def _stopped(self) -> list[Incoming]:
         """Note that the bot has ended its speech.
 
-        RTVI 1 has no word for an interruption, nor has the protobuf of pipecat up to 1.0: a bot
+        RTVI 1 has no message for an interruption, nor has the protobuf of pipecat up to 1.0: a bot
         that stops while the person speaks has dropped what it had not sent.
         """
         interrupted = self._user_speaks and not (self.flush_told or self._tells_interruptions)

@@ -12,7 +12,7 @@ WINDOW_MS = 1000 * WINDOW / RATE
 
 
 class Silero:
-    """Estimates how likely each window of a sound is speech; it remembers those before.
+    """An estimate of how likely each window of a sound is speech, given the windows before it.
 
     The detector is taken from a pool: a new one takes 2 ms and 2 MB, and few are used at once.
     """
@@ -40,7 +40,7 @@ class Silero:
 
 
 def _at_16k(window: Pcm, rate: int) -> Pcm:
-    """Resample 32 ms. Of rates above, neighbouring samples are averaged against aliases."""
+    """Resample 32 ms. At higher rates, neighbouring samples are averaged against aliasing."""
     if rate == RATE:
         return window
     samples = window.astype(np.float64)

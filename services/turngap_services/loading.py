@@ -57,7 +57,7 @@ class Fitted(BaseModel):
     kind: ClassVar[str]  # of the error that says a file is not what the command writes
 
     about: str
-    """On what it was fitted, and with which command."""
+    """The data that it was fitted on, and the command."""
     log_odds: dict[str, float]
     """How much each feature adds to the log odds."""
 
@@ -74,7 +74,7 @@ class Fitted(BaseModel):
 
     @classmethod
     def read(cls, text: str, where: str) -> Self:
-        """Read what was fitted.
+        """Read the fitted parameters.
 
         Raises:
             InputError: the file is not as the command writes it.
@@ -84,7 +84,7 @@ class Fitted(BaseModel):
         except ValidationError as error:
             raise InputError(
                 cls.kind,
-                f"{where} is not what was fitted: {in_a_line(error)}",
+                f"{where} holds no fitted parameters: {in_a_line(error)}",
                 hint=f"install turngap again, or write it anew: {cls.command}",
             ) from error
 

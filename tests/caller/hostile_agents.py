@@ -377,7 +377,7 @@ ALL = [
         "error",
         "compressed",
     ),
-    Hostile("far more audio than it plays", far_ahead, "error", "ahead of its playing"),
+    Hostile("far more audio than it plays", far_ahead, "error", "ahead of playback"),
     Hostile("a gigabyte of audio", a_gigabyte, "error", "ahead", failure="MiB of audio", after=""),
     # --- texts ---
     Hostile("half a surrogate pair", says_first("bot-llm-text", {"text": "\ud83d"})),

@@ -142,7 +142,7 @@ def test_a_checks_junit_is_the_one_in_its_folder(
     ("kind", "words"),
     [
         ("simulate", "--csv writes turns, and a simulation stores none"),
-        ("load", "--junit writes a run or a check, and this is neither"),
+        ("load", "--junit writes a run or a check, but this is neither"),
     ],
 )
 def test_what_there_is_not_of_a_kind_is_refused(

@@ -179,7 +179,7 @@ def test_runs_that_never_reached_the_agent_are_no_series_of_their_own(runs):
 
 
 def test_too_few_runs_say_how_many_it_takes(runs):
-    assert "not known: 6 usable runs, and it takes 12 even ones" in words_of(runs[:6])
+    assert "not known: 6 usable runs; expected 12 or more even ones" in words_of(runs[:6])
     alone = words_of(runs[:1])
     assert "1 run, " in alone
     assert "1 runs" not in alone

@@ -327,7 +327,7 @@ def test_an_endless_stream_is_handed_on_and_what_is_left_out_of_it_is_told(
 
     page, _ = relayed(course, agent, made)
     (error,) = page.of("error")
-    assert "ahead of its playing" in error["data"]["error"]
+    assert "ahead of playback" in error["data"]["error"]
     assert ("dropped", 4_500) in made.calls
 
 

@@ -192,7 +192,7 @@ def test_changed_scenarios_are_refused(library: Path, tmp_path: Path) -> None:
     run = interrupted(plan_of(library, tmp_path / "runs"), after=1)
     file = library / "quick-questions.yaml"
     file.write_text(file.read_text().replace("about: ", "about: other ", 1))
-    with pytest.raises(InputError, match="it was changed since") as error:
+    with pytest.raises(InputError, match="changed since") as error:
         continued(run)
     assert error.value.kind == "resume.changed"
 

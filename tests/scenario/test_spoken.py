@@ -142,7 +142,7 @@ def test_without_a_home_texts_are_spoken_and_nothing_is_said_to_be_kept(
     told: list[str] = []
     monkeypatch.setattr(spoken, "say_wait", told.append)
     load_scenario(written(TWO))
-    assert told == ["tones speaks what has no recording", f"it is kept in {spoken.cache()}"]
+    assert told == ["tones speaks the texts without a recording", f"it is kept in {spoken.cache()}"]
 
     def nobody(_: int) -> None:
         raise KeyError
@@ -312,7 +312,7 @@ def test_a_conversation_of_text_alone_is_played_and_called_synthetic(
     )  # fmt: skip
     assert done.code == 0, done.err
     assert "synthetic voices" in done.out
-    assert done.err.count("tones speaks what has no recording") == 1
+    assert done.err.count("tones speaks the texts without a recording") == 1
     run = read_run(only_run(tmp_path / "runs"))
     assert [turn.outcome for turn in run.turns] == ["answered", "answered"]
     assert run.turns[0].gap_ms == pytest.approx(400, abs=5)

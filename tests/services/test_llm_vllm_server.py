@@ -212,7 +212,7 @@ def test_one_that_is_never_healthy_is_given_up_and_ended(
         serve_args=("--never",),
         start_timeout_s=6,  # in which it has at least begun, on a starved machine too
     )
-    with pytest.raises(AgentError, match="was not ready after 6 s; it said last: loading") as e:
+    with pytest.raises(AgentError, match="was not ready after 6 s; its last output: loading") as e:
         connected(settings)
     assert "start_timeout_s" in e.value.hint
     wait_until((tmp_path / "called.json").exists)

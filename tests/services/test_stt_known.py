@@ -84,7 +84,7 @@ def test_the_worst_word_and_the_oddest_place_count() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "known.json is not what was fitted"),
+        ("{", "known.json holds no fitted parameters"),
         (json.dumps({"about": "", "least_log_odds": 0, "log_odds": {"bias": 1}}), "wrong: drawn"),
         (
             json.dumps({"about": "", "least_log_odds": 0, "log_odds": dict.fromkeys(FEATURES)}),

@@ -90,7 +90,7 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 YAMLS = [
     (BOMB, 3, "more than 500 keys and values"),
-    ("a: &a [*a]", 1, r"\*a stands within itself"),
+    ("a: &a [*a]", 1, r"\*a contains itself"),
     ("[" * 2**20, 1, f"nested deeper than {MAX_DEPTH}"),
     ("- " * 2**19, 1, f"nested deeper than {MAX_DEPTH}"),
     ("a:\n" + "- x\n" * 600, 501, "more than 500 keys and values"),
@@ -368,7 +368,7 @@ def test_samples_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
         soundfile.write(
             tmp_path / "1.wav", np.array([0, value], np.float32), 16_000, subtype="FLOAT"
         )
-        with pytest.raises(InputError, match="samples that are no numbers"):
+        with pytest.raises(InputError, match="samples that are not numbers"):
             read_sound(tmp_path / "1.wav", "mine")
 
 

@@ -89,7 +89,7 @@ async def test_a_load_test_sends_the_rest_of_it(there: Collector) -> None:
 TEXTS = {
     "turngap.turn.gap": "The heard gap of turns with a reply after the person's end.",
     "turngap.turn.agent_gap": "The same gap as the agent claims it.",
-    "turngap.stage.duration": "What each stage of these turns took.",
+    "turngap.stage.duration": "The time that each stage of these turns took.",
     "turngap.turn.yield": "Barge-in: from the person's onset to silence.",
     "turngap.turn.outcomes": "Turns by outcome.",
 }

@@ -32,8 +32,8 @@ due_s number: When the person was scheduled to end, in s from the beginning of t
 counted boolean: Whether it lies in the measured window. No figure counts any other.
 outcome text?: As of any turn, or why it was missed: `refused`, `late_start`, `dropped`,
  `not_reached` or `worker_lost`.
-on_time boolean: Whether it was answered within the budget, counted from when the person was meant
- to end.
+on_time boolean: Whether it was answered within the budget, counted from when the person was
+ scheduled to end.
 latency_ms number?: The gap and the wait for the line before it, in ms.
 waited_ms number: How much later than intended the person could begin to speak, in ms: the line was
  not open, or the greeting came late.

@@ -49,9 +49,9 @@ def interval(p: Percentile) -> str:
     if p.low is not None and p.high is not None:
         return f"95 % interval {ms(p.low)} to {ms(p.high)}"
     if p.low is not None:
-        return f"95 % sure: at least {ms(p.low)}"
+        return f"at least {ms(p.low)}, with 95 % confidence"
     if p.high is not None:
-        return f"95 % sure: at most {ms(p.high)}"
+        return f"at most {ms(p.high)}, with 95 % confidence"
     return "too few independent turns for an interval"
 
 
@@ -166,7 +166,7 @@ def commit(sha: str | None) -> str:
 
 
 def turns_words(n: int, recorded: int | None = None) -> str:
-    """Write a number of turns, and of different ones if some were played again."""
+    """Format a number of turns, and of different ones if some were played again."""
     return ("1 turn" if n == 1 else f"{n} turns") + recorded_words(n, recorded)
 
 
@@ -425,7 +425,7 @@ def accepted_words(starved_ms: float, caller_error_ms: float | None) -> str:
         text += f" (--starved-ms; by default {STARVED_MS:g})"
     if caller_error_ms is None:
         return text
-    return f"{text}; as late as it was, a gap reads at most {ms(caller_error_ms)} ms long"
+    return f"{text}; as late as it was, a gap may read at most {ms(caller_error_ms)} ms too long"
 
 
 def label_words(label_error_ms: float) -> str:

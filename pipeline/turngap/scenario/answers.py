@@ -1,4 +1,4 @@
-"""Judge whether a turn was answered right, by the reply as it was heard and the tools called."""
+"""Judge whether a turn got the right answer, by the reply as heard and the tools called."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,9 +30,9 @@ from turngap.scenario.expectation import (
 from turngap.scenario.phrases import mentions
 
 NOTHING_EXPECTED = "nothing is expected of this reply"
-ABANDONED = "the person went on before any reply"
+ABANDONED = "the person spoke again before any reply"
 NO_CALLS = "the agent did not report which tools it called"
-BROKEN_OFF = "the person broke the reply off too early to judge it"
+BROKEN_OFF = "the person interrupted the reply too early to judge it"
 NO_REPLY = "no reply was heard"
 TOO_LONG = f"a reply of over {MOST_SEARCHED} characters is not searched for the regex"
 STOPPED = "unbroken: it stopped for a backchannel"

@@ -84,7 +84,7 @@ def label_file(path: Path, *, only_missing: bool = False) -> list[Labelled]:
         if found is None:
             raise InputError(
                 "label.no_speech",
-                f"{path}: no speech was found in {recorded.audio}; the whole of it lies at "
+                f"{path}: no speech was found in {recorded.audio}; its level is "
                 f"{rms_dbfs(clip.pcm):.0f} dBFS",
                 hint="listen to it, and record it again; or write "
                 "`speech: {start_ms: …, end_ms: …}` by hand",

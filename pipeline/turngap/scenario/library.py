@@ -230,7 +230,7 @@ def chosen(
             raise InputError(
                 "scenario.twice",
                 f"{path} and {twins[0]} have the same name, so their turns cannot be distinguished",
-                hint="rename one, or play each in a run of its own",
+                hint="rename one, or play them in separate runs",
             )
     if "://" not in agent:
         require_inside(folder, paths)

@@ -59,13 +59,13 @@ class Recorded(Strict):
             raise ValueError(f"no voice can speak {self.say[:40]!r}: give a recording, audio")
         if self.speech is not None or self.pauses is not None:
             raise ValueError(
-                "without audio a voice speaks the text, and where its speech and pauses lie is "
-                "found then: leave out speech and pauses, or give audio"
+                "without audio a voice speaks the text, and turngap finds its speech and pauses "
+                "itself: leave out speech and pauses, or give audio"
             )
         if len(self.say) > MOST_SPOKEN:
             raise ValueError(
                 f"a voice speaks at most {MOST_SPOKEN} characters a turn, found {len(self.say)}: "
-                "part it into turns, or give audio"
+                "split it into turns, or give audio"
             )
         return self
 
@@ -75,7 +75,7 @@ class Recorded(Strict):
         for pause in self.pauses or ():
             if not speech or pause.start_ms <= speech.start_ms or pause.end_ms >= speech.end_ms:
                 raise ValueError(
-                    f"the pause from {pause.start_ms:g} to {pause.end_ms:g} ms must lie inside of "
+                    f"the pause from {pause.start_ms:g} to {pause.end_ms:g} ms must lie inside "
                     "the turn's speech"
                 )
         for one, other in pairwise(self.pauses or ()):

@@ -299,7 +299,7 @@ def _unit(word: str) -> str:
 
 
 def _same(wanted: _Token, said: _Token, *, strict: bool) -> str | None:
-    """Return None if two words differ, "" if they are the same, and the reason if unsure."""
+    """Compare two words: None if they differ, "" if they are the same, the reason if unsure."""
     one, other = wanted.bare, said.bare
     if _unit(wanted.word) == _unit(said.word):
         return ""

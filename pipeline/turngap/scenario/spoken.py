@@ -120,7 +120,7 @@ class Voice:
             raise AssertionError(f"{self._spec.name} was chosen, as it speaks")
         bring(self._spec.downloads(self._settings))
         if self._kept is None:
-            say_wait(f"{self.name} speaks what has no recording")
+            say_wait(f"{self.name} speaks the texts without a recording")
         pcm, rate = speak(self._settings, text)
         kept = _keep(file, pcm, rate)
         if kept != self._kept:

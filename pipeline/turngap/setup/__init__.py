@@ -86,7 +86,7 @@ def bots(folder: Path) -> dict[str, Bot]:
 
 
 def bot_of(url: str, start: str, folder: Path) -> Bot:
-    """Return the bot of a URL or a command that the user gave; its file, if here, says more."""
+    """Return the bot of a URL or a command that the user gave, with facts from its file if here."""
     if not start:
         return Bot(url)
     with suppress(InputError, ValueError):
@@ -104,7 +104,7 @@ def servers() -> list[int]:
 
 
 def python_of(folder: Path) -> str:
-    """Return the Python that has pipecat, as one would type it in the folder.
+    """Return the command of the Python that has pipecat, as typed in the folder.
 
     The folder's own environment comes first, then `python` and `python3` on the PATH, then the
     Python that runs turngap. If none has pipecat, `python`.
@@ -202,7 +202,7 @@ def _serves(port: int) -> bool:
 
 
 def _has_pipecat(folder: Path, python: str) -> bool:
-    """Ask that Python whether it has pipecat, without importing it, which takes seconds."""
+    """Ask that Python whether it has pipecat, without the import, which takes seconds."""
     ask = "import importlib.util as u, sys; sys.exit(u.find_spec('pipecat') is None)"
     with suppress(OSError, subprocess.TimeoutExpired):
         # Isolated: nothing in the folder is imported.
@@ -328,7 +328,7 @@ def from_here(command: str, here: Path) -> str:
 
 
 def _for_the_action(chosen: Chosen) -> dict[str, Any]:
-    """Return the inputs of the action, and how the reader has to adapt `start` (`yours`)."""
+    """Return the inputs of the action, and how the user has to adapt `start` (`yours`)."""
     words: dict[str, Any] = {"install": "", "options": "", "variables": (), "yours": ""}
     if "://" not in chosen.agent:
         extra = "embedded" if chosen.agent == "embedded" else "agent"

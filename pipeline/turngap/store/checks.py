@@ -119,10 +119,10 @@ class GapRecord(Stored):
 class SideRecord(Stored):
     """One side of the comparison: its agent, and its run's folder next to `check.json`.
 
-    `valid`: whether the figures of its run hold by themselves. `cut_ins`: its turns that the agent
-    cut into. `starved`: the number of turns with a starved caller. `caller_error_ms`: by how much
-    the gaps of all other turns may at most read long because the caller was late. `gap`: None for a
-    stored baseline, and in older checks.
+    `valid`: whether the figures of its run are valid by themselves. `cut_ins`: its turns that the
+    agent cut into. `starved`: the number of turns with a starved caller. `caller_error_ms`: the
+    most by which the gaps of all other turns may read too long because the caller was late. `gap`:
+    None for a stored baseline, and in older checks.
     """
 
     agent: Settings

@@ -71,11 +71,12 @@ class BackendRecord(Stored):
 
 
 class ChainRecord(Stored):
-    """A task of several turns that all have to be right; a failure shows at its end.
+    """A task of several turns that all have to be right; a failure is noticed only at its end.
 
     `success` is the probability that a task succeeds at once, `success_low` to `success_high` by
     the interval of the right answers. `ms` and `usd` are the average time and price until a whole
-    task succeeds, begun anew after each failure; None if that is endless or not known.
+    task succeeds, begun anew after each failure; None if it never succeeds, or if that is not
+    known.
     """
 
     name: str
@@ -95,7 +96,7 @@ class PairRecord(Stored):
     `cut_ins` is the difference of the shares of turns that were cut into, over all takes.
     `right_recorded` and `gap_recorded` are the numbers of recorded turns that these are takes of.
 
-    Each interval holds whatever the caller's own lateness did to these turns. `caller` is how late
+    Each interval allows for the caller's own lateness in these turns. `caller` is how late
     it was with `one` (the candidate) and with `other` (the reference); None in a comparison that
     did not store it. `inconclusive` says why the two are not compared, or which difference may be
     the caller's lateness alone; None if there is no such doubt.

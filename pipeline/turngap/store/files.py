@@ -1,7 +1,7 @@
 """Read files that people give: only regular files, of a bounded size, depth and number of values.
 
 Any content of a file or a flag becomes a value or an `InputError`, in bounded time and memory.
-`turngap.store.yaml` reads YAML and `turngap.store.sound` audio, on the same terms.
+`turngap.store.yaml` reads YAML and `turngap.store.sound` audio, with the same limits.
 """
 
 import codecs

@@ -1,4 +1,4 @@
-"""The folders of runs: making one, finding the one that is meant, and reading its `run.json`."""
+"""The folders of runs: make one, find one by its name or label, and read its `run.json`."""
 
 import re
 import shlex
@@ -137,7 +137,7 @@ def new_folder(out: Path | None, name: str, started: datetime | None = None) -> 
 
 
 def _keep_out_of_git(root: Path) -> None:
-    """Make git ignore the files in a new folder: recordings are large, and of people.
+    """Make git ignore the files in a new folder: recordings are large and personal.
 
     Outside a work tree nothing is written.
     """

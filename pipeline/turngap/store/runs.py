@@ -85,7 +85,7 @@ class Run:
 
     @cached_property
     def summary(self) -> "Summary":
-        """All figures of the run."""
+        """Return all figures of the run."""
         # Statistics take a second to import, and most commands that name a run need none.
         from turngap.core.summary import summarise
 
@@ -257,7 +257,7 @@ def read_run_beside(file: Path, name: str) -> Run:
 
 
 def rewritten(run: Run, record: RunRecord, turns: tuple[Turn, ...]) -> Run:
-    """Replace the stored record of a run by the present one.
+    """Replace the stored record of a run with this one.
 
     Raises:
         InputError: its folder cannot be written to.
@@ -280,7 +280,7 @@ _MADE_SAFE = re.compile(f"{_CELL_BEGINS}'(?={_FORMULA})")
 
 
 def agent_called(name: str, described: Mapping[str, Any]) -> str:
-    """Return the agent's name for people: its URL, its stack's name, or else the run's name.
+    """Return the agent's name for reports: its URL, its stack's name, or else the run's name.
 
     A URL is formatted as in `steady_name`, so all runs of one agent have one name.
     """

@@ -63,7 +63,7 @@ def read_sound(
         part_ms: start and end of the part to read, in ms from the file's start.
 
     Raises:
-        InputError: it is no such file, or the part is too long.
+        InputError: it is not such a file, or the part is too long.
     """
     import soundfile
 
@@ -171,7 +171,7 @@ def _read(sound: "SoundFile", first: int, last: int) -> Iterator[NDArray[np.int1
     while left > 0 and len(block := sound.read(min(left, _BLOCK), "float32", always_2d=True)):
         peak = max(peak, float(np.abs(block).max()))
         if not np.isfinite(block).all():
-            raise _UnreadableError("it holds samples that are no numbers", "write it anew")
+            raise _UnreadableError("it holds samples that are not numbers", "write it anew")
         left -= len(block)
         # By way of float, exact for PCM16: read as integers, libsndfile makes silence of float
         # files.

@@ -1,8 +1,8 @@
 """A run's folder, written turn by turn while it happens.
 
-A turn is on disk before the next one is asked for, so a run that is killed loses the turn in flight
-and nothing else. `turngap.core.run_record` says what `run.json` holds, and
-`turngap.core.results` what a line of `turns.jsonl` does.
+A turn is on disk before the next one is played, so a run that is killed loses the turn in flight
+and nothing else. `turngap.core.run_record` describes `run.json`, and `turngap.core.results`
+describes a line of `turns.jsonl`.
 """
 
 import errno
@@ -67,7 +67,7 @@ class Lines:
         """Add lines; they are on the disk (fsync) when this returns.
 
         Raises:
-            InputError: of this kind; they cannot be written, and none of them is stored.
+            InputError: they cannot be written, and none of them is stored (of the kind given).
         """
         with self.lock, writing(self._folder, kind):
             try:
@@ -176,7 +176,7 @@ class RunWriter:
             raise InputError(
                 "run.too_large",
                 f"{self.path}: with one more turn, of {len(line)} bytes, it could not be read",
-                hint="play the rest as a run of its own",
+                hint="play the rest in a new run",
             )
         self._turns.append(line, _UNWRITABLE)
 

@@ -1,4 +1,4 @@
-"""Reads YAML with its lines, in bounded time and memory whatever it says."""
+"""Read YAML with its line numbers, in bounded time and memory for any content."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class _RefusedError(MarkedYAMLError):
 
 
 class _Bounded(Composer):
-    """ruamel's composer, which ends at once where there is too much of anything."""
+    """ruamel's composer, which stops as soon as a limit is exceeded."""
 
     def __init__(self, loader: Any = None) -> None:
         super().__init__(loader)
@@ -42,13 +42,13 @@ class _Bounded(Composer):
         node = super().compose_node(parent, index)
         if isinstance(event, AliasEvent):
             if id(node) not in self._sizes:
-                raise _RefusedError(event, f"*{event.anchor} stands within itself")
+                raise _RefusedError(event, f"*{event.anchor} contains itself")
             self._nodes += self._sizes[id(node)]
         else:
             self._nodes += 1
             self._sizes[id(node)] = self._nodes - before
         if self._nodes > MAX_NODES:
-            why = f"more than {MAX_NODES} keys and values, those that aliases stand for included"
+            why = f"more than {MAX_NODES} keys and values, including those of aliases"
             raise _RefusedError(event, why)
         if isinstance(node, ScalarNode) and not _is_plain_number(node):
             raise _RefusedError(event, f"{shown(node.value, 80)} is not a finite number of 64 bits")
@@ -79,7 +79,7 @@ def load_yaml(text: str, where: Path, what: str, *, kind: Literal["rt", "safe"] 
 
 
 def compose_yaml(text: str, where: Path, what: str) -> Node | None:
-    """Read YAML text into its nodes, which know where they stand; raises as `load_yaml` does."""
+    """Read YAML text into its nodes, which know their lines; raises as `load_yaml` does."""
     return _checked(_yaml("rt").compose, text, where, what)
 
 

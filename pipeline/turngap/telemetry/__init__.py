@@ -91,7 +91,7 @@ def destination_of(url: str | None = None) -> Destination | None:
         raise InputError("otlp.off", "OTEL_SDK_DISABLED is set")
     protocols = {_variable(f"{signal}PROTOCOL") for signal in ("", "TRACES_", "METRICS_")}
     if others := protocols - {"", "http/protobuf"}:
-        what = f"the environment wants OTLP by {min(others)}; turngap speaks http/protobuf"
+        what = f"the environment asks for OTLP over {min(others)}, turngap speaks http/protobuf"
         raise InputError("otlp.off", what)
     signals = tuple(
         signal
@@ -155,7 +155,7 @@ class Telemetry:
 
     @property
     def untraced(self) -> tuple[str, ...]:
-        """Return the headers of a call that has no trace: the agent is not to make one either."""
+        """Return the headers of a call without a trace, so that the agent makes none either."""
         return (f"traceparent: 00-{token_hex(16)}-{token_hex(8)}-00",) if self.on else ()
 
     def conversation(
@@ -184,7 +184,7 @@ class Telemetry:
     def count(
         self, agent: str, turn: Turn, span: "Span | None" = None, waited_ms: float = 0.0
     ) -> None:
-        """Add a turn to the figures, if any figure of a run counts it.
+        """Add a turn to the figures, unless the figures of a run leave it out.
 
         The wait before the person could begin is part of the gap.
         """
@@ -212,7 +212,7 @@ class Telemetry:
             self._exporter.count("turngap.turn.outcomes", 1, of)
 
     async def between(self) -> None:
-        """Send all that waits, between two conversations; on return nothing is being sent."""
+        """Send all waiting data, between two conversations; on return nothing is being sent."""
         if self._exporter is not None:
             await asyncio.to_thread(self._exporter.flush)
 
@@ -261,7 +261,7 @@ class Recorder:
             self.headers = (exporter.header_of(self._root),)
 
     def note(self, **about: Any) -> None:
-        """Add attributes of turngap's that came to be known, by their names without `turngap.`."""
+        """Add attributes of turngap's that are now known, by their names without `turngap.`."""
         if self._exporter is not None:
             self._root.set_attributes(_sendable(_ours(about)))
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry's SDK, used so that nothing of it runs during a turn.
+"""OpenTelemetry's SDK, used in such a way that none of it runs during a turn.
 
 It is flushed before the next conversation begins, so its own threads have nothing to do.
 """
@@ -44,7 +44,7 @@ STAGE_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.5, 3.0, 6.0)
 _HISTOGRAMS = {
     GAP: ("The heard gap of turns with a reply after the person's end.", GAP_BUCKETS_S),
     CLAIMED: ("The same gap as the agent claims it.", GAP_BUCKETS_S),
-    STAGES: ("What each stage of these turns took.", STAGE_S),
+    STAGES: ("The time that each stage of these turns took.", STAGE_S),
     YIELD: ("Barge-in: from the person's onset to silence.", GAP_BUCKETS_S),
 }
 
@@ -89,7 +89,7 @@ class Exporter:
 
     @property
     def failed(self) -> list[str]:
-        """Return which of spans and histograms the collector did not take."""
+        """Return which kinds of data, spans or histograms, the collector did not take."""
         exporters = {"spans": self._spans, "histograms": self._figures}
         return [name for name, exporter in exporters.items() if exporter.failed]
 
@@ -128,7 +128,7 @@ class Exporter:
             self._histograms[name].record(max(value, 0.0), attributes, context)
 
     def flush(self) -> None:
-        """Send all that waits, except for a kind that the collector has failed to take before."""
+        """Send all waiting data, except for a kind that the collector has refused before."""
         with _complaints() as complaints:
             self._provider.force_flush()
             self._meters.force_flush()

@@ -211,7 +211,7 @@ class ScriptedAgent:
 
 
 class Mortal(Peer, Protocol):
-    """The caller's end of the line, as an agent has it that can die."""
+    """The agent's connection to the caller, which can die."""
 
     def die(self) -> None:
         """End the agent without a closing handshake."""
@@ -247,7 +247,7 @@ class Socket(PromptSends, ServerConnection):
 
 @dataclass(slots=True)
 class _Answer:
-    """A reply that is being given, and the marks that it has so far."""
+    """A reply in progress, and its marks so far."""
 
     turn: int
     marks: dict[str, int] = field(default_factory=dict[str, int])

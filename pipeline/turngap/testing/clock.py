@@ -98,7 +98,7 @@ class ManualClock:
 
 
 class _NextRound:
-    """Awaited, it gives every other ready task one turn."""
+    """An awaitable that gives every other ready task one turn."""
 
     def __await__(self) -> Generator[None]:
         yield

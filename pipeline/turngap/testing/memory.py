@@ -63,7 +63,7 @@ class End:
 
 
 def two_ends(clock: Clock) -> tuple[End, End]:
-    """Lay a line: return the caller's end of it and the agent's."""
+    """Make a line in memory: return the caller's end of it and the agent's."""
     up, down = _Messages(), _Messages()
     return End(clock, down, up), End(clock, up, down)
 

@@ -60,7 +60,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def move_on(self, timeout_s: float | None) -> None:
         """Move the clock by `timeout_s`, because nothing is ready earlier."""
         if timeout_s is None:
-            raise RuntimeError("everybody waits and nothing is due: this would wait forever")
+            raise RuntimeError("all tasks wait and nothing is due: this would wait forever")
         # At least a nanosecond: seconds as floats may fall short of the instant that is due.
         self._now_ns += max(1, round(timeout_s * NS_PER_S))
 

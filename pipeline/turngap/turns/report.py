@@ -86,7 +86,7 @@ ASSUMPTIONS = (
     ),
     (
         "pauses",
-        "a pause that is shorter than the silence which the agent waits for cannot draw it. A "
+        "a pause shorter than the silence for which the agent waits cannot cause a cut-in. A "
         "cut-in belongs to the last pause that had begun when the agent decided.",
     ),
 )
@@ -340,7 +340,11 @@ def _pauses(record: TurnsRecord, runs: Sequence[Run]) -> list[Item]:
         for of_length in zip(*(point.pauses for point in record.points), strict=True)
     ]
     return [
-        Table(head, rows, "Pauses that drew the agent, of those that could, by their length"),
+        Table(
+            head,
+            rows,
+            "Pauses in which the agent spoke, of those in which it could, by their length",
+        ),
         lines(("pauses", labelled(record)), ("pauses", unexplained(runs))),
     ]
 

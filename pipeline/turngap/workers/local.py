@@ -44,7 +44,7 @@ def packed(message: Any) -> bytes:
 
 
 def why(error: BaseException) -> str:
-    """Return an exception in one line: what a `TurngapError` says, or its type as well."""
+    """Return an exception in one line: its text, with its type unless it is a `TurngapError`."""
     text = " ".join(str(error).split())[:MOST_WHY]
     if isinstance(error, TurngapError):
         return text

@@ -92,7 +92,7 @@ def not_connected(address: str | None, reason: str) -> AgentError:
     """Build the error for a cluster that cannot be used, with what to do next."""
     what = "a Ray cluster of this machine" if address is None else f"the Ray cluster at {address}"
     text = " ".join(reason.split())[:300]
-    kind, hint = "workers.no_cluster", "see whether it runs, from this machine: ray status"
+    kind, hint = "workers.no_cluster", "check whether it runs, from this machine: ray status"
     if "ersion mismatch" in text:
         kind = "workers.version"
         hint = "use the same versions of Ray and Python here as on the cluster"
@@ -366,7 +366,7 @@ async def _answered(reference: Any, node: str) -> Any:
         raise AgentError(
             "workers.not_started",
             f"node {node} started no worker within {START_TIMEOUT_S:g} s",
-            hint="see whether other work holds its processors: ray status",
+            hint="check whether other work uses its processors: ray status",
         ) from e
     except RayError as e:
         raise AgentError(

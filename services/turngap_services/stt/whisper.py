@@ -163,7 +163,7 @@ class Reader:
             raise engine_trouble(e, what, "stt", _LESS_MEMORY) or AgentError(
                 "model.failed",
                 f"the Whisper model {self.name} failed: {first_line(e)}",
-                hint="another model (--set stt.model=NAME) or stt.device=cpu may do",
+                hint="another model (--set stt.model=NAME) or stt.device=cpu may work",
             ) from e
         return Text(text, why)
 

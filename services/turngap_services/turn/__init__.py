@@ -16,9 +16,9 @@ class _SileroSettings(BackendSettings):
     """Settings of pipecat's Silero VAD."""
 
     start_secs: Annotated[float, Field(ge=0)] = 0.2
-    """Speech after which the person speaks, in seconds, rounded to windows of 32 ms."""
+    """Speech after which the person counts as speaking, in seconds, rounded to windows of 32 ms."""
     stop_secs: Annotated[float, Field(ge=0)] = 0.2
-    """Silence after which the person is silent, in seconds, rounded to windows of 32 ms."""
+    """Silence after which the person counts as silent, in seconds, rounded to windows of 32 ms."""
     confidence: Annotated[float, Field(ge=0, le=1)] = 0.7
     """The model's probability from which a window is speech."""
     min_volume: Annotated[float, Field(ge=0, le=1)] = 0.6
@@ -134,7 +134,7 @@ class AdaptiveSettings(BackendSettings):
     start_ms: Ms = 100.0
     """Speech that begins a turn, in ms, unless recognised words begin it before."""
     certainty: Annotated[float, Field(ge=0, lt=1)] = 0.7
-    """How certain it must be that the turn is over before it ends: more waits longer and cuts in
+    """Certainty that the turn is over at which it ends: a higher value waits longer and cuts in
     less; 0: end it after `hold_ms`, whatever was said."""
     # An answer that is asked for at the first sign of silence is not there before.
     hold_ms: Ms = 200.0

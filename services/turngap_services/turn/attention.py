@@ -356,7 +356,7 @@ class Attention:
             self._close(now_ns, hold_ms, why)
 
     def _hold(self, now_ns: int) -> tuple[float, str]:
-        """Return the silence after which the turn is certainly enough over, and the reason."""
+        """Return the silence after which the turn is over with enough certainty, and the reason."""
         heard, judged = self._heard, self._complete
         evidence = Evidence(
             tuple(words_of(self.text)),

@@ -105,11 +105,11 @@ def is_backchannel(text: str) -> bool:
 
 
 def asks(text: str, least_words: int) -> bool:
-    """Return whether these words, said while the other person speaks, want to be heard.
+    """Return whether these words, said while the other person speaks, ask for the floor.
 
-    At least `least_words` different words do, and single words that ask for silence. Anything less
-    may be a cough, which a recogniser without rejection reads as "five five", and one with it as
-    nothing known.
+    At least `least_words` different words do, and so do single words that ask for silence. Anything
+    less may be a cough, which a recogniser without rejection reads as "five five", and one with
+    rejection as unknown words.
     """
     words = set(words_of(text.replace(OUT_OF_DOMAIN, "")))
     return not is_backchannel(text) and (len(words) >= least_words or bool(words & _HALTS))

@@ -189,7 +189,7 @@ class _NumberedEvents(AgentHalf):
 
 
 class GptLiveHalf(_NumberedEvents):
-    """A server that sends audio and pieces of transcripts, and no word about turns."""
+    """A server that sends audio and pieces of transcripts, but no messages about turns."""
 
     def __init__(self) -> None:
         super().__init__()

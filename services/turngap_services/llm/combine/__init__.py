@@ -103,7 +103,7 @@ class BestOfSettings(CombinedSettings):
         "sim:full-low-batch",
         "sim:distilled",
     )
-    """Backends that are asked at once, the most trusted first; a name may come again."""
+    """Backends that are asked at once, the most trusted first; a name may be repeated."""
     candidate_settings: tuple[Setting, ...] = ()
     """Settings of the candidates, in their order; by default their backends' own."""
     candidate_prices: tuple[UsdPerMillion, ...] = ()

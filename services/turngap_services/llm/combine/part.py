@@ -434,7 +434,7 @@ class Part:
 
 
 async def first_of(*waits: Awaitable[object]) -> None:
-    """Return when one of them is over, and cancel the others."""
+    """Return when one of the awaitables is done, and cancel the others."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

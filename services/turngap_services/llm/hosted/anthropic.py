@@ -1,4 +1,4 @@
-"""Settings to pipecat's service of Anthropic, after a check that Anthropic answers."""
+"""Makes pipecat's service for Anthropic from settings, after a check that Anthropic answers."""
 
 import os
 from typing import Any

@@ -1,4 +1,4 @@
-"""Settings to pipecat's service of a provider, after a check that the provider answers."""
+"""Makes pipecat's service for a provider from settings, after a check that it answers."""
 
 import os
 from typing import Any

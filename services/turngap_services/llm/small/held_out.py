@@ -23,7 +23,7 @@ class _File(BaseModel):
 
     model: str
     sha256: str
-    """Of `model.bin`: the figures are those of this file and of no other."""
+    """Digest of `model.bin`, the only file that the figures apply to."""
     dialogues: int = Field(ge=1)
     right: Proportion
 

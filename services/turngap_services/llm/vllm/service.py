@@ -136,7 +136,7 @@ class Server:
                 self.stop()
                 raise AgentError(
                     "vllm.slow",
-                    f"vLLM was not ready after {most_s:g} s; it said last: {_why(self.log)}",
+                    f"vLLM was not ready after {most_s:g} s; its last output: {_why(self.log)}",
                     hint=f"give it longer: --set llm.start_timeout_s=1200; its log: {self.log}",
                 )
             # There is no session and so no clock yet, and nothing is being measured.

@@ -237,7 +237,7 @@ def test_another_rate_than_before_ends_a_continued_run(library: Path, tmp_path: 
     played, failure = asyncio.run(replay(continued(run)))
     assert failure is not None
     assert failure.kind == "agent.another_line"
-    assert "line_rate_hz=16000 and was dialect=pipecat, line_rate_hz=8000" in failure.message
+    assert "line_rate_hz=16000, but was dialect=pipecat, line_rate_hz=8000" in failure.message
     assert (len(played.turns), played.valid) == (2, False)
 
 
@@ -323,7 +323,7 @@ def test_other_options_are_refused(library: Path, tmp_path: Path, capsys: Capsys
     for more in (["--repeat", "5"], ["quick-questions"], ["--tag", "pause"]):
         done = turngap_here(capsys, "replay", "--resume", path, *more)
         assert done.code == 2
-        assert "under its own settings" in done.err
+        assert "with its own settings" in done.err
 
 
 def test_scenarios_in_subfolders_are_found_in_a_library_that_moved(

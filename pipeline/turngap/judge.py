@@ -39,7 +39,6 @@ from turngap.core.results import Turn
 from turngap.core.run_record import JudgedWith
 from turngap.core.stored import AnswerRecord, JudgeRecord
 from turngap.core.summary import counted_turns, other_verdicts
-from turngap.core.thoughts import without_thoughts
 from turngap.scenario.answers import answer_again
 from turngap.scenario.expectation import ReplyExpectation
 from turngap.scenario.library import load_scenario
@@ -50,6 +49,7 @@ from turngap.store.documents import is_file, write_document
 from turngap.store.folders import beside, utc_now
 from turngap.store.runs import Run, read_run, rewritten
 from turngap.store.sound import read_sound
+from turngap.thoughts import without_thoughts
 
 PROMPT = """\
 You judge one turn of a recorded phone call between a person and a voice agent. You are given the \

@@ -10,7 +10,7 @@ from virtual_agents import VirtualAgents
 
 from turngap.core.secrets import remember_arguments
 from turngap.core.stages import AGENT_MARKS
-from turngap.report.markdown import markdown
+from turngap.report.ci import markdown
 from turngap.report.run import render, run_report
 from turngap.store.runs import read_run
 

@@ -25,8 +25,8 @@ from made_records import make_run, make_turn, scaled
 
 from turngap.check.report import check_report, check_text, junit, read_check, write_reports
 from turngap.core.errors import InputError
-from turngap.report import markdown as writer
-from turngap.report.markdown import escaped
+from turngap.report import ci as writer
+from turngap.report.ci import escaped
 from turngap.store.checks import CHECK_FILE, CheckRecord
 from turngap.store.documents import find_folder, write_document
 

@@ -31,7 +31,7 @@ from turngap.core.results import Turn
 from turngap.core.stored import AnswerRecord
 from turngap.play.plan import Progress
 from turngap.play.target import AgentChoice, Target
-from turngap.report import markdown as markdown_writer
+from turngap.report import ci as markdown_writer
 from turngap.report import page as page_writer
 from turngap.report import terminal
 from turngap.report.charts import BOX

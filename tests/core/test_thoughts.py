@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from turngap.core import thoughts
-from turngap.core.thoughts import Cut, ThoughtCut, without_thoughts
+from turngap import thoughts
+from turngap.thoughts import Cut, ThoughtCut, without_thoughts
 
 TAGS = [
     ("<think>", "</think>"),

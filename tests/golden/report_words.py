@@ -34,9 +34,8 @@ from turngap.history.kinds import Entry  # noqa: E402
 from turngap.history.listing import list_report  # noqa: E402
 from turngap.load.report import load_report  # noqa: E402
 from turngap.report import page  # noqa: E402
+from turngap.report.ci import markdown, run_junit  # noqa: E402
 from turngap.report.console import run_blocks, turn_block  # noqa: E402
-from turngap.report.junit import run_junit  # noqa: E402
-from turngap.report.markdown import markdown  # noqa: E402
 from turngap.report.run import run_report  # noqa: E402
 from turngap.report.sections import Report  # noqa: E402
 from turngap.report.terminal import block  # noqa: E402

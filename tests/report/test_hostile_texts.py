@@ -20,8 +20,8 @@ from turngap.core.stages import Stage
 from turngap.core.stored import AnswerRecord, BackchannelRecord, JudgeRecord
 from turngap.core.untrusted import xml_text
 from turngap.report import terminal
+from turngap.report.ci import markdown
 from turngap.report.console import run_svg, turn_block
-from turngap.report.markdown import markdown
 from turngap.report.run import render, run_report, summary_block
 from turngap.store.runs import Run
 

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 from made_records import every_outcome, make_run, make_turn
 
-from turngap.report.junit import run_junit
+from turngap.report.ci import run_junit
 from turngap.store.runs import Run
 
 

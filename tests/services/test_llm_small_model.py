@@ -13,7 +13,7 @@ from damaged_models import cut_short, spoil
 from tokenizers import Tokenizer
 
 from turngap.core.errors import AgentError, ExitCode
-from turngap.core.thoughts import without_thoughts
+from turngap.thoughts import without_thoughts
 from turngap_services.llm.small import SmallSettings
 from turngap_services.llm.small.model import SmallModel, model_of
 

@@ -14,9 +14,8 @@ from turngap.core.summary import counted_turns, token_figures
 from turngap.report import looks, page, terminal, turn_words
 from turngap.report import words as report_words
 from turngap.report.charts import Agent, domain_of, gap_chart
+from turngap.report.ci import Case, junit_document, junit_times, markdown
 from turngap.report.console import turn_block
-from turngap.report.junit import Case, document, times
-from turngap.report.markdown import markdown
 from turngap.report.run import facts, take, wait_ms
 from turngap.report.sections import (
     EVERYWHERE,
@@ -514,8 +513,8 @@ SUITE = "turngap check"
 
 def junit(record: CheckRecord, console_text: str) -> bytes:
     """Build the JUnit XML: a regression is a failure, no verdict is a skip with a reason."""
-    seconds, started = times(record.started_utc, record.finished_utc)
-    return document(
+    seconds, started = junit_times(record.started_utc, record.finished_utc)
+    return junit_document(
         SUITE,
         _cases(record),
         properties=dict(_properties(record)),

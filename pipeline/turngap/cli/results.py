@@ -46,7 +46,7 @@ def run_exports(run: "Run") -> Exports:
     """Collect the export formats of one run."""
 
     def junit() -> bytes:
-        from turngap.report.junit import run_junit
+        from turngap.report.ci import run_junit
 
         return run_junit(run)
 

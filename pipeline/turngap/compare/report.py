@@ -25,7 +25,7 @@ from turngap.report.charts import (
     polyline,
     spread,
 )
-from turngap.report.markdown import markdown
+from turngap.report.ci import markdown
 from turngap.report.sections import (
     FILES,
     Drawing,

@@ -1,7 +1,7 @@
 """Content of a report, independent of the medium.
 
 Each room builds one `Report` from its stored record. `report.terminal`, `report.page` and
-`report.markdown` write it. Texts may hold anything that an agent said: the writers clean and escape
+`report.ci` write it. Texts may hold anything that an agent said: the writers clean and escape
 them.
 """
 

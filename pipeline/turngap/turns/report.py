@@ -26,7 +26,7 @@ from turngap.report.charts import (
     polyline,
     round_step,
 )
-from turngap.report.markdown import markdown
+from turngap.report.ci import markdown
 from turngap.report.run import take, wait_ms
 from turngap.report.sections import (
     FILES,

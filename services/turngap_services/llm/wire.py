@@ -14,7 +14,7 @@ from pipecat.frames.frames import LLMThoughtTextFrame
 
 from turngap.core.errors import AgentError
 from turngap.core.secrets import remember
-from turngap.core.thoughts import ends_within_thought
+from turngap.thoughts import ends_within_thought
 from turngap_services.loading import Loaded
 
 

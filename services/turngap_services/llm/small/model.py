@@ -20,8 +20,7 @@ from tokenizers.decoders import DecodeStream
 
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
-from turngap.core.thoughts import ends_within_thought, is_of_marker
-from turngap.thoughts import BEGINS_IN_THOUGHT
+from turngap.thoughts import BEGINS_IN_THOUGHT, ends_within_thought, is_of_marker
 from turngap_services.llm.plain import PlainLLMService, plain_messages
 from turngap_services.llm.small import SmallSettings
 from turngap_services.loading import Loaded, engine_trouble, first_line, place, require_files

@@ -50,7 +50,7 @@ for _name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "TURNGAP_PINS
 
 # What the user has set for turngap, for OpenTelemetry, and for colours is not the tests'. On GitHub
 # typer takes whatever reads its output for a terminal.
-for _name in os.environ.keys() - {"TURNGAP_VLLM"}:
+for _name in os.environ.keys() - {"TURNGAP_VLLM", "TURNGAP_WEIGHTS", "TURNGAP_WEIGHTS_LACK"}:
     if _name.startswith(("TURNGAP_", "OTEL_")) or _name in {
         *("FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "NO_COLOR", "GITHUB_ACTIONS"),
     }:

@@ -322,6 +322,8 @@ class _Pinned(_Table):
     repository: Annotated[str, Field(pattern=r"^\w[\w.-]*(/\w[\w.-]*)?$")]
     revision: Annotated[str, Field(pattern="^[0-9a-f]{40}$")]
     licence: str
+    packages: list[str] = Field(default_factory=list[str])
+    """Packages of Python's index with the same files, for `tools/published-weights`."""
     files: Annotated[list[_File], Field(min_length=1)]
 
 
@@ -330,7 +332,7 @@ class _Pins(RootModel[dict[str, dict[str, _Pinned]]]):
 
 
 def pinned(kind: str, name: str) -> Weights | None:
-    """Return the pinned weights of that kind (`whisper`, `piper`, `llm`) and name.
+    """Return the pinned weights of that kind (`whisper`, `piper`, `llm`, `gguf`) and name.
 
     Raises:
         InputError: the file that TURNGAP_PINS names cannot be read.
@@ -347,7 +349,7 @@ def pinned(kind: str, name: str) -> Weights | None:
         files,
         table.licence,
         pins=given,
-        fetched_as=_SETTINGS[kind] + name,
+        fetched_as=_SETTINGS[kind] + name if kind in _SETTINGS else "",
     )
 
 

@@ -132,13 +132,16 @@ class Hub:
         for kind, named in tomllib.loads(SHIPPED.read_text(encoding="utf-8")).items():
             for name, table in named.items():
                 repository = self.repositories.get(table["repository"])
-                if repository is None:
+                if repository is None or (
+                    kind == "piper" and name not in "".join(repository.files)
+                ):
                     continue
                 lines += [f'[{kind}."{name}"]', f'repository = "{table["repository"]}"']
                 lines += [f'revision = "{repository.commit}"', f'licence = "{table["licence"]}"']
                 files = [
                     f'{{path = "{p}", size = {len(c)}, sha256 = "{hashlib.sha256(c).hexdigest()}"}}'
                     for p, c in repository.files.items()
+                    if kind != "piper" or name in p  # one repository holds all voices
                 ]
                 lines.append(f"files = [{', '.join(files)}]")
         path.write_text("\n".join(lines), encoding="utf-8")
@@ -254,6 +257,7 @@ def git_sha1(content: bytes) -> str:
 
 
 VOICE = "en/en_US/ljspeech/medium/en_US-ljspeech-medium.onnx"
+VOICE_OF_LOCAL = "en/en_US/joe/medium/en_US-joe-medium.onnx"
 
 
 def serve_published(hub: Hub, root: Path, voice: Path) -> None:
@@ -267,4 +271,6 @@ def serve_published(hub: Hub, root: Path, voice: Path) -> None:
         hub.add_folder(f"Systran/faster-whisper-{size}", root / "models/whisper")
     hub.add_folder("Qwen/Qwen3-0.6B", root / "models/teacher")
     config = voice.with_name(f"{voice.name}.json").read_bytes()
-    hub.add("rhasspy/piper-voices", {VOICE: voice.read_bytes(), f"{VOICE}.json": config})
+    voices = {each: voice.read_bytes() for each in (VOICE, VOICE_OF_LOCAL)}
+    configs = {f"{each}.json": config for each in voices}
+    hub.add("rhasspy/piper-voices", {**voices, **configs})

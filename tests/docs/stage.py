@@ -108,7 +108,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(taking, "turns_in_virtual_time", in_turns)
     monkeypatch.setattr(serving, "host_agent", host)
     monkeypatch.setattr("webbrowser.open", lambda _: True)
-    for room in ("turngap.backends.weights", "turngap.play.target", "turngap.scenario.library"):
+    for room in ("turngap.backends.weights", "turngap.play.target", "turngap.scenario.spoken"):
         monkeypatch.setattr(f"{room}.bring", bring)
     monkeypatch.setattr("turngap.play.rounds.calibrated", calibrated)
     monkeypatch.setattr("turngap.play.calibrate.play_zoo", lambda **_: iter(()))

@@ -224,14 +224,11 @@ class Listener:
     def _feed_marks(self, now_ns: int, reported: Marks) -> None:
         for why in reported.left_out:
             self.note(why)
-        # Without a clock comparison, marks cannot be placed on the caller's clock.
-        placed: dict[str, int] = {}
-        if self._offset_ns is not None:
-            placed = {name: at - self._offset_ns for name, at in reported.marks.items()}
-        if max(placed.values(), default=now_ns) > now_ns + self._slack.at(now_ns):
+        placed = reported.placed(self._offset_ns, now_ns)
+        if max(placed.marks.values(), default=now_ns) > now_ns + self._slack.at(now_ns):
             self.note(MARKS_AHEAD)
-            placed = {}
-        self.feed(reported.placed(placed, now_ns))
+            placed = reported.placed(None, now_ns)
+        self.feed(placed)
 
     def _feed_all(self, events: Sequence[Speech]) -> None:
         for event in events:

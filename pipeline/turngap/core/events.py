@@ -216,8 +216,12 @@ class Marks:
             left_out=tuple(left_out),
         )
 
-    def placed(self, marks: Mapping[str, int], at_ns: int) -> "Marks":
-        """Return the report with its marks on the caller's clock, as it arrived at `at_ns`."""
+    def placed(self, offset_ns: int | None, at_ns: int) -> "Marks":
+        """Return the report with its marks on the caller's clock, as it arrived at `at_ns`.
+
+        `offset_ns`: the agent's clock minus the caller's; if unknown, no mark can be placed.
+        """
+        marks = {} if offset_ns is None else {k: ns - offset_ns for k, ns in self.marks.items()}
         return _with(self, marks=marks, raw=self.marks, told_ns=at_ns)
 
     def then(self, later: "Marks") -> "Marks":

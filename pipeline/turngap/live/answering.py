@@ -272,12 +272,10 @@ class Relay:
 
         Marks of an agent that sends no clock cannot be placed.
         """
-        offset_ns = self._offset_ns
-        placed = {} if offset_ns is None else {k: ns - offset_ns for k, ns in marks.marks.items()}
         message: dict[str, Any] = {
             "turngap": "marks",
             "turn": marks.agent_turn,
-            "marks": placed,
+            "marks": dict(marks.placed(self._offset_ns, 0).marks),
             "counts": dict(marks.counts),
             "why": marks.why,
             "error": marks.error,

@@ -231,9 +231,7 @@ class Connection:
     def _placed(self, at_ns: int, fact: Fact) -> Event:
         offset_ns = self.offset_ns or 0
         if isinstance(fact, Marks):
-            return fact.placed(
-                {name: ns - offset_ns for name, ns in fact.marks.items()}, at_ns - offset_ns
-            )
+            return fact.placed(offset_ns, at_ns - offset_ns)
         return stamped(fact, at_ns - offset_ns)
 
 

@@ -95,7 +95,14 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = "turngap.core.errors" if name.endswith("Error") else _HOMES.get(name, "turngap._api")
-    globals()[name] = value = getattr(import_module(home), name)
+    try:
+        globals()[name] = value = getattr(import_module(home), name)
+    except ModuleNotFoundError as e:
+        from turngap.backends.needs import not_installed
+
+        if (missing := not_installed(e)) is None:
+            raise
+        raise missing from e
     return value
 
 

@@ -19,6 +19,7 @@ from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 
+from turngap.backends.needs import not_installed
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S, ms_to_ns
 from turngap.core.errors import InputError, TurngapError
@@ -154,6 +155,10 @@ async def _alone(main: Coroutine[Any, Any, Result]) -> Result:
         if e.stored is not None:
             e.add_note(_kept(e.stored))
         raise e from None
+    except ImportError as e:
+        if (missing := not_installed(e)) is None:
+            raise
+        raise missing from e
     finally:
         main.close()  # it never began if the import above failed
         _PLAYS.release()

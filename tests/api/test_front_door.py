@@ -338,6 +338,18 @@ def test_the_examples_of_docstrings_are_true(module: str) -> None:
     assert not done.failed
 
 
+def test_a_missing_dependency_is_an_error_that_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name}", name="pipecat")
+
+    monkeypatch.setattr("turngap._playing.import_module", fails)
+    with pytest.raises(turngap.AgentError, match="pipecat, which is not installed") as error:
+        turngap.replay("ws://127.0.0.1:9/ws", **quick())
+    assert "pip install 'turngap[" in error.value.hint
+
+
 @pytest.mark.realtime
 @pytest.mark.unhurried
 def test_in_real_time_within_a_running_loop() -> None:

@@ -18,6 +18,7 @@ from turngap.check.words import to_decide
 from turngap.core.results import Turn
 from turngap.core.stored import PacingRecord
 from turngap.play.calibrate import Calibration
+from turngap.play.plan import Progress
 from turngap.play.target import AgentChoice
 
 # --- against an agent at hand -----------------------------------------------------------------
@@ -80,6 +81,14 @@ async def test_by_default_a_clear_shift_is_decided(agents: FakeAgents, plan: Che
         30,
         "llm_first_token",
     )
+
+
+async def test_the_progress_shows_the_verdict_so_far(agents: FakeAgents, plan: CheckPlan) -> None:
+    agents.slower[NEW] = lambda _: 81.0
+    steps: list[str] = []
+    await checking.check(replace(plan, rounds=3), Progress(on_step=steps.append))
+    assert "so far" not in "".join(steps[:-2])
+    assert steps[-1].endswith(" (so far: undecided, gap p50 +80 ms)")
 
 
 async def test_where_nothing_is_beyond_its_limit_the_advice_is_what_all_metrics_need(

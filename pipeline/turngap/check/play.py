@@ -12,6 +12,7 @@ import numpy as np
 
 from turngap.caller.endpoint import Endpoint
 from turngap.check import baseline as baselines
+from turngap.check import words
 from turngap.check.baseline import lines_differ
 from turngap.check.plan import CheckPlan, refuse
 from turngap.check.verdict import Judgement, judge
@@ -149,6 +150,7 @@ class _Sides:
         self._progress = progress
         self._share = 1.0
         self._open_metrics = True
+        self._so_far = ""
         self.rounds = 0
         self.refused: list[str] = []
         settings = {"rounds": plan.rounds, "phases": plan.phases, **(plan.settings or {})}
@@ -197,6 +199,7 @@ class _Sides:
             ):
                 await self._round(self.rounds, endpoints)
                 self.rounds += 1
+                self._so_far = so_far(self.judge())
             self._share = 0.5 ** (look + 1) if self.plan.until_decided else 1.0
             judgement, budgets = self.judge(), self.budgets()
             # More turns may show as well that the caller was late by chance, and seldom.
@@ -222,7 +225,7 @@ class _Sides:
             plays = [("reference", first), ("candidate", first)]
             plays += [("candidate", second), ("reference", second)]
         for scenario in self.plan.scenarios:
-            self._progress.on_step(scenario.scenario.name)
+            self._progress.on_step(scenario.scenario.name + self._so_far)
             for side, repeat in plays:
                 with hints_for(side):
                     await self.runs[side].play(
@@ -259,6 +262,15 @@ class _Sides:
 
     def budgets(self) -> tuple[BudgetRecord, ...]:
         return budgets_of(self.candidate.turns, self.plan.budgets, self.plan.target)
+
+
+def so_far(judgement: Judgement | None) -> str:
+    """Describe a verdict between two rounds, to follow a step's name; no round ends for it."""
+    if judgement is None:
+        return ""
+    typical = next((m for m in judgement.metrics if m.difference is not None), None)
+    shift = f", {typical.name} {words.change(typical, typical.difference or 0)}" if typical else ""
+    return f" (so far: {judgement.verdict}{shift})"
 
 
 @contextmanager

@@ -91,7 +91,7 @@ def test_a_bad_scenario_is_refused_before_anything_is_played(
         (["replay", "--agent", "https://a.example/ws"], 2, "did you mean wss://a.example/ws?"),
         (["replay", "--agent", "127.0.0.1:9/ws"], 2, "did you mean ws://127.0.0.1:9/ws?"),
         (["replay", "--agent", "ws://127.0.0.1:9/", "--dialect", "klingon"], 2, "no dialect"),
-        (["replay", "--dialect", "twilio"], 2, "embedded is no URL"),
+        (["replay", "--dialect", "twilio"], 2, "embedded is not a URL"),
         (["replay", "--agent", "ws://127.0.0.1:9/", "--header", "x"], 2, "no HTTP header"),
         (["replay", "--agent", "ws://h/${NOT_SET_ANYWHERE}"], 2, "NOT_SET_ANYWHERE is not set"),
         (["replay", "--repeat", "0"], 2, "--repeat"),

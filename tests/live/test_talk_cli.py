@@ -81,7 +81,7 @@ def test_a_drain_that_cannot_be_had_is_one_clear_line(
         (("talk", "--agent", URL, "--llm", "sim"), 2, "its engines and marks cannot be set"),
         (("talk", "--agent", URL, "--dialect", "klingon"), 2, "no dialect 'klingon'"),
         (("talk", "--agent", URL, "--header", "X: ${TURNGAP_NONE}"), 2, "TURNGAP_NONE"),
-        (("talk", "--dialect", "pipecat"), 2, "embedded is no URL"),
+        (("talk", "--dialect", "pipecat"), 2, "embedded is not a URL"),
     ],
 )
 def test_an_agent_that_cannot_be_talked_to_is_one_clear_line(

@@ -67,18 +67,14 @@ _VERDICT = re.compile(r"\W*(right|wrong)\b[\W_]*(.*)", re.IGNORECASE | re.DOTALL
 
 def question(asked: UserTurn, before: Sequence[Turn], heard: str) -> str:
     """Write the question about a turn; `before` are the earlier turns of the same call."""
+    call = [f"Person: {t.say}\nAgent: {t.answer.heard or t.reply or '(nothing)'}" for t in before]
     parts = [
-        f"The call so far:\n{_call(before)}" if before else "The call begins with this turn.",
+        "\n".join(("The call so far:", *call)) if call else "The call begins with this turn.",
         f"The person said: {asked.say}",
         f"Expected of the answer:\n{_expected(asked)}",
         f"<heard>{_fenced(heard)}</heard>",
     ]
     return "\n\n".join(parts)
-
-
-def _call(before: Sequence[Turn]) -> str:
-    lines = (f"Person: {t.say}\nAgent: {t.answer.heard or t.reply or '(nothing)'}" for t in before)
-    return "\n".join(lines)
 
 
 def _fenced(heard: str) -> str:

@@ -413,7 +413,9 @@ def waterfalls(pairs: Sequence[charts.TurnPair], verdict: CheckVerdict) -> list[
     Pairs with a starved caller are shown only if there are no others: they may read long because of
     the machine.
     """
-    shown = [p for p in pairs if not _starved(p)] or pairs
+    on_time = [
+        p for p in pairs if not any(t and t.pacing.starved for t in (p.reference, p.candidate))
+    ]
     return [
         Folded(
             title=f"{report_words.turn_name(pair.candidate)}: {charts.heading(pair)}",
@@ -421,12 +423,8 @@ def waterfalls(pairs: Sequence[charts.TurnPair], verdict: CheckVerdict) -> list[
             text=_text(pair),
             open=number == 0 and verdict == "regressed",
         )
-        for number, pair in enumerate(shown[:MOST_PAIRS])
+        for number, pair in enumerate((on_time or pairs)[:MOST_PAIRS])
     ]
-
-
-def _starved(pair: charts.TurnPair) -> bool:
-    return any(t is not None and t.pacing.starved for t in (pair.reference, pair.candidate))
 
 
 def _text(pair: charts.TurnPair) -> str:

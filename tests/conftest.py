@@ -128,7 +128,7 @@ def heavy_voice(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def watch(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Watch]:
-    """What says whether other processes use the machine."""
+    """Make the watch that says whether other processes use the machine."""
     watch = Watch(tmp_path_factory.mktemp("watch") / "samples")
     request.config.stash[WATCH] = watch
     yield watch
@@ -222,5 +222,5 @@ def no_pause_is_avoided(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
 
 @pytest.fixture(autouse=True)
 def no_secret_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one test gives as a secret is no secret in the next."""
+    """Forget secrets after each test: one test's secret is none in the next."""
     monkeypatch.setattr("turngap.core.secrets._known", ())

@@ -147,7 +147,7 @@ Script = Callable[[Client], Awaitable[Any]]
 
 @dataclass(frozen=True)
 class Hostile:
-    """What a client does, under which limits, and what must come of it.
+    """A client's actions, the limits, and the expected result.
 
     Attributes:
         code: a WebSocket's close code or an HTTP status; 0: the connection just ends.

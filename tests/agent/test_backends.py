@@ -121,7 +121,7 @@ def transcribing(text: str) -> tuple[str, Any]:
 def read(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], tuple[str, Any]]:
-    """What `--llm`, `--offer`, `--judge` and `--transcribe` make of a text."""
+    """Parse a text as `--llm`, `--offer`, `--judge` and `--transcribe` do."""
     made = [
         BackendSpec("made", kind, Made, lambda _settings, _clock: None) for kind in ("llm", "stt")
     ]

@@ -12,7 +12,7 @@ from turngap.core.voice import cuts, ends_clause, parted
 
 
 async def clauses(*tokens: str) -> list[str]:
-    """What the tokens become, with the rest at the reply's end."""
+    """Return the pieces made of the tokens, with the rest at the reply's end."""
     aggregator = ClauseAggregator()
     found = await given_out(aggregator, *tokens)
     rest = await aggregator.flush()
@@ -20,7 +20,7 @@ async def clauses(*tokens: str) -> list[str]:
 
 
 async def given_out(aggregator: ClauseAggregator, *tokens: str) -> list[str]:
-    """What is handed over before the reply has ended."""
+    """Return the pieces handed over before the reply has ended."""
     return [c.text for token in tokens async for c in aggregator.aggregate(token)]
 
 

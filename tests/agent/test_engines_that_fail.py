@@ -71,7 +71,7 @@ UNHARMED: set[tuple[str, Fate]] = {("stt", "makes_no_sense"), ("llm", "makes_no_
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has no end is as endless after less, and sooner heard out."""
+    """Lower the limits: an endless thing is as endless after less, and sooner heard out."""
     monkeypatch.setattr(watchdogs, "MOST_REPLY_CHARS", 300)
     monkeypatch.setattr(watchdogs, "LEAST_VOICE_MS", 2000.0)
     monkeypatch.setattr(watchdogs, "VOICE_MS_A_CHAR", 10.0)

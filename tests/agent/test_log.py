@@ -13,7 +13,7 @@ from turngap.core.secrets import remember
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> StringIO:
-    """What is written to stderr."""
+    """Return the text written to stderr."""
     written = StringIO()
     monkeypatch.setattr(server, "sys", SimpleNamespace(stderr=written))
     server.set_log_level("DEBUG")

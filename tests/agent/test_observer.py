@@ -103,7 +103,7 @@ class Caller:
             await self.socket.send(message)
 
     def all(self, kind: type[Incoming]) -> list[int]:
-        """When each message of a kind came."""
+        """Return when each message of a kind came."""
         return [at for at, incoming in self.got if isinstance(incoming, kind)]
 
     def marks(self, turns: int = 1) -> list[Marks]:
@@ -238,7 +238,7 @@ async def test_an_observer_without_a_client_and_without_turns_is_no_trouble() ->
 
 
 class Told:
-    """What an observer reports, in place of a client."""
+    """An observer's reports, in place of a client."""
 
     def __init__(self) -> None:
         self.turns: list[dict[str, Any]] = []

@@ -52,7 +52,7 @@ class Socket:
 
     @property
     def letters(self) -> str:
-        """What the chunks said: each holds the code of one letter."""
+        """Return the text in the chunks: each holds the code of one letter."""
         return "".join(chr(c.data[0]) for c in self.sent if isinstance(c, AudioBytes))
 
     async def until(self, count: int) -> None:

@@ -33,7 +33,7 @@ class Keeping(FrameProcessor):
 
     @property
     def kinds(self) -> list[type[Frame]]:
-        """Of what came, but for what pipecat sends besides."""
+        """Return the types of the received frames, without those that pipecat adds."""
         told = TextFrame | StartFrame | EndFrame
         return [type(frame) for frame in self.seen if isinstance(frame, told)]
 

@@ -30,7 +30,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def is_served(url: str) -> bool:
-    """Whether an ordinary caller gets through the handshake and has its pings answered."""
+    """Return whether an ordinary caller gets through the handshake and has its pings answered."""
     async with open_line(url, PipecatSession(), CLOCK) as line:
         return (await line.clock_offset()).n > 0
 

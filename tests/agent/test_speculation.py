@@ -40,7 +40,7 @@ SPOKEN = len("You said hello,") + len("and that is that.")
 
 
 def data_frames(conversation: Conversation) -> list[Frame]:
-    """What came to the output but for signals."""
+    """Return the frames that came to the output, without signals."""
     return [f for f in conversation.output.frames if not isinstance(f, SystemFrame)]
 
 

@@ -50,7 +50,7 @@ SPEEDS = {
 def conversation(
     engines: Engines, seed: int, turns: int, replies: tuple[str, ...] = REPLIES
 ) -> Iterator[Heard]:
-    """So many turns with one feed, which learns from each."""
+    """Play this many turns with one feed, which learns from each."""
     rng = random.Random(seed)
     feed = SpeechFeed(warmed(engines, rng))
     at_ns = 0
@@ -109,7 +109,7 @@ def test_a_slower_voice_is_given_more_words_first() -> None:
 
 
 def test_the_same_engines_would_run_dry_by_words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the tests above rule out does happen to a feed that does not reckon."""
+    """Check that a feed that does not calculate does what the tests above rule out."""
     monkeypatch.setattr("turngap.agent.feed.Pace.lasts", lambda *_: True)
     slow = (SPEEDS["a slow one"], SPEEDS["and a clause at a time"])
     heard = [h for engines in slow for h in conversation(engines, 1, 10)]

@@ -46,7 +46,7 @@ def quick(**settings: Any) -> dict[str, Any]:
 
 
 def in_a_loop(call: Callable[[], Any]) -> Any:
-    """What a notebook does: its cell is run by a loop that is running."""
+    """Run a function as a notebook does: its cell is run by a loop that is running."""
 
     async def cell() -> Any:
         return call()

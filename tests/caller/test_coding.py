@@ -80,7 +80,7 @@ def written(kind: str, subtype: str, rate: int = RATE) -> bytes:
 
 
 def first_said(dialect: str, data: bytes, **settings: Any) -> Any:
-    """What a phone dialect makes of the first of a file's messages that it takes or refuses."""
+    """Return the first of a file's messages that a phone dialect takes or refuses."""
     session = find_dialect(dialect).session(settings)
     session.open()
     for at in range(0, len(data), 640):

@@ -68,7 +68,7 @@ def play(
 
 
 def check(turns: Sequence[PlayedTurn]) -> None:
-    """What holds for every turn of every conversation."""
+    """Check the rules for every turn of every conversation."""
     for number, played in enumerate(turns, start=1):
         turn = played.turn
         assert turn.turn == number

@@ -57,7 +57,7 @@ class Flush:
 
 @dataclass
 class Stretch:
-    """What was played without a cut, at one rate: each sample with its instant in ns (exact)."""
+    """Audio played without a cut, at one rate: each sample with its instant in ns (exact)."""
 
     rate: int
     pcm: list[int]

@@ -148,7 +148,7 @@ def done(reply: str = "resp_001", status: str = "completed", **about: Any) -> di
 
 
 def heard(said: list[Incoming]) -> int:
-    """How many samples of audio to play."""
+    """Return the number of samples of audio to play."""
     return sum(len(each.pcm) for each in said if isinstance(each, AudioChunk))
 
 

@@ -23,7 +23,7 @@ from turngap.core.audio import rms_dbfs
 
 
 class Socket:
-    """What pipecat's runner reads the first messages from."""
+    """A source from which pipecat's runner reads the first messages."""
 
     def __init__(self, messages: Iterable[Message]) -> None:
         self._messages = messages

@@ -58,7 +58,7 @@ async def serialized(frame: Any) -> bytes:
 
 
 async def from_bot(model: Any) -> Incoming | None:
-    """What becomes of an RTVI message as a bot's own models write it."""
+    """Return the event of an RTVI message as a bot's own models write it."""
     message = OutputTransportMessageFrame(message=model.model_dump(exclude_none=True))
     return decode(await serialized(message))
 

@@ -8,7 +8,7 @@ from turngap.core.wire import Frame
 
 
 def described(file: Any) -> dict[str, list[tuple[str, int, int, bool]]]:
-    """What is on the wire: a field that is `optional` in theirs lies there like any other."""
+    """Return the fields on the wire: one that is `optional` in theirs is there like any other."""
     return {
         name: [
             (f.name, f.number, f.type, getattr(f.containing_oneof, "name", "") == "frame")

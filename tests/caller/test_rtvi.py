@@ -37,7 +37,7 @@ NEXT = ReplyText(" ")
 
 
 def read(*messages: tuple[str, Any]) -> list[Incoming]:
-    """What one conversation's messages say."""
+    """Return the events in one conversation's messages."""
     reader = RtviReader()
     return [said for kind, data in messages for said in reader.read(rtvi(kind, data))]
 

@@ -48,7 +48,8 @@ class LateHalf(ElevenLabsHalf):
 
 
 class OldHalf(PipecatHalf):
-    """As pipecat 1.0: no word for an interruption, but the bot stops while the person speaks."""
+    """A bot of pipecat 1.0: no message for an interruption, but it stops while the person
+    speaks."""
 
     def ready(self) -> list[Message]:
         return [message_frame(rtvi("bot-ready", {"version": "1.2.0"}))]

@@ -37,7 +37,7 @@ NEXT = ReplyText(" ")
 
 
 def tell(session: Session, *messages: Any) -> list[Incoming]:
-    """What the session makes of the agent's messages; objects are sent as JSON."""
+    """Return the session's events for the agent's messages; objects are sent as JSON."""
     said: list[Incoming] = []
     for message in messages:
         raw = message if isinstance(message, str | bytes) else json.dumps(message)

@@ -16,7 +16,7 @@ RATE = 16_000
 
 
 def wav(pcm: np.ndarray = PCM, rate: int = RATE, channels: int = 1) -> bytes:
-    """As pipecat writes it, with Python's own writer."""
+    """Write a WAV file as pipecat does, with Python's own writer."""
     out = io.BytesIO()
     with wave.open(out, "wb") as f:
         f.setparams((channels, pcm.dtype.itemsize, rate, 0, "NONE", ""))
@@ -25,7 +25,7 @@ def wav(pcm: np.ndarray = PCM, rate: int = RATE, channels: int = 1) -> bytes:
 
 
 def written(subtype: str, kind: str = "WAV", rate: int = RATE) -> bytes:
-    """As libsndfile writes it."""
+    """Write a WAV file as libsndfile does."""
     out = io.BytesIO()
     soundfile.write(out, PCM, rate, subtype=subtype, format=kind)
     return out.getvalue()
@@ -67,7 +67,7 @@ TITLE = b"LIST" + struct.pack("<I", 12) + b"INFOINAMturn"
 
 
 def streamed(pcm: np.ndarray) -> bytes:
-    """As who does not know yet how much will come."""
+    """Write a WAV file as a program does that does not know its length yet."""
     file = wav(pcm)
     return file[:40] + b"\xff" * 4 + file[44:]
 

@@ -15,7 +15,8 @@ ME, SOMEBODY, MALLORY = 1000, 1001, 1002
 
 @pytest.fixture
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[Path, int]:
-    """As `/tmp`: what lies in it belongs to mallory, and the folder `mine` below it to me."""
+    """Set up folders like `/tmp`, which belongs to mallory, and the folder `mine` below it, to
+    me."""
     monkeypatch.delenv("TURNGAP_CONFIG", raising=False)
     (tmp_path / ".git").mkdir()
     (tmp_path / "mine").mkdir()

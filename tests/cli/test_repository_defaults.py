@@ -35,7 +35,7 @@ NEVER = {
 
 
 class Planned(Exception):  # noqa: N818
-    """What a command asked for, in place of playing it."""
+    """A command's options, in place of playing it."""
 
     def __init__(self, choice: AgentChoice, asked: dict[str, Any]) -> None:
         self.choice = choice
@@ -51,7 +51,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, capsys: Capsys, *arguments: str) -> Planned:
-    """What `turngap check` would play."""
+    """Return what `turngap check` would play."""
     from turngap.check.plan import CheckPlan
 
     found: list[Planned] = []

@@ -43,7 +43,7 @@ def test_time_and_price_go_with_the_turns() -> None:
 
 
 def ratio(value: float, low: float | None = None, high: float | None = None) -> LogRatio:
-    """How many times as much, with its interval; known exactly where that is left out."""
+    """Return a ratio with its interval; known exactly without one."""
     logs = (math.log(v) if v else -math.inf for v in (value, low or value, high or value))
     return LogRatio(*logs)
 

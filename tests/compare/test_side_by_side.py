@@ -35,7 +35,7 @@ def as_takes(turns: Iterable[int]) -> tuple[Take, ...]:
 
 
 def pairs(both: int, one: int, other: int, neither: int, rounds: int = 1) -> Pairs[bool]:
-    """So many turns by who was right in them, the same in each of the rounds."""
+    """Return this many turns by who was right in them, the same in each of the rounds."""
     cells = [(YES, YES)] * both + [(YES, NO)] * one + [(NO, YES)] * other + [(NO, NO)] * neither
     takes = [(turn, *cell) for _ in range(rounds) for turn, cell in enumerate(cells)]
     turns, mine, its = zip(*takes, strict=True)
@@ -87,7 +87,7 @@ def test_no_disagreement_in_a_few_turns_is_no_proof_of_none() -> None:
 
 
 def test_the_same_turns_say_more_than_other_ones() -> None:
-    """Who is right in the same turns and in some more is better, by the same turns."""
+    """Check that a backend right in the same turns and in some more is better, by these turns."""
     together, apart = ends(20, 8, 0, 20), ends(11, 17, 9, 11)
     assert together[0] == pytest.approx(apart[0])
     assert together[1] > 0 > apart[1]

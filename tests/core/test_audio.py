@@ -183,7 +183,7 @@ def test_events_do_not_depend_on_how_the_stream_is_cut(pcm: Pcm, cuts: list[int]
 
 
 def known(pcm: Pcm, gap: int) -> Events:
-    """What of a stream at 8 kHz is known once these samples of it are there, by its definition."""
+    """Return what a stream at 8 kHz shows once these samples are there, by its definition."""
     window = window_samples(8_000)
     judged = max(0, len(pcm) - window + 1)
     events: Events = []

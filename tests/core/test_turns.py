@@ -581,7 +581,7 @@ def reports(at: float, error: str = "no voice") -> Fault:
 
 
 def test_an_error_told_in_a_message_counts_as_one_told_with_marks() -> None:
-    """Of a reply that never came, and of one that was heard: it may not have been all of it."""
+    """Check a reply that never came, and one that was heard but may not be whole."""
     (silent_turn,) = play(user(1, 0, 1000), reports(1500), ended(1, 7000, "timeout"))
     assert (silent_turn.outcome, silent_turn.error) == ("error", "no voice")
     assert silent_turn.why_no_gap == "the agent failed: no voice"

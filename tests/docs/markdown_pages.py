@@ -50,7 +50,7 @@ def spans(page: Path) -> Iterator[str]:
 
 
 def links(page: Path) -> Iterator[str]:
-    """Where its links and pictures lead."""
+    """Return the targets of its links and pictures."""
     for token in _inline(page):
         target = token.attrGet("href") or token.attrGet("src")
         if target is not None:

@@ -35,7 +35,7 @@ def test_a_wrong_navigation_is_said(named: list[str], says: str) -> None:
 
 @PAGE
 def test_a_page_opens_with_words(page: Path) -> None:
-    """What the reader wants to do, before any command or table."""
+    """Check that it says what the reader wants to do, before any command or table."""
     kinds = [token.type for token in tokens(page)[:4]]
     assert kinds == ["heading_open", "inline", "heading_close", "paragraph_open"]
 

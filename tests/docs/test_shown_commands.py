@@ -60,7 +60,7 @@ def ours(page: Path) -> list[Command]:
 
 
 def answers(arguments: Sequence[str]) -> set[int]:
-    """What a command may exit with: 1 and 3 only where they are a verdict."""
+    """Return the possible exit codes of a command: 1 and 3 only where they are a verdict."""
     name = arguments[0] if arguments else ""
     if name == "history":
         name = "".join(arguments[1:2])
@@ -174,7 +174,7 @@ def test_a_script_takes_what_a_page_gives_it() -> None:
 
 
 def module_file(name: str) -> Path | None:
-    """Where a module of the repository lies; None for one of Python's or of others."""
+    """Return the file of a module of the repository; None for Python's and others' modules."""
     if name.split(".", maxsplit=1)[0] not in {"training", "turngap"}:
         return None
     base = (
@@ -184,7 +184,7 @@ def module_file(name: str) -> Path | None:
 
 
 def strings_of(file: Path) -> set[str]:
-    """What a script spells out, and what the modules beside it do that it imports."""
+    """Return the strings that a script spells out, and those of the modules that it imports."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     found = {
         n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)

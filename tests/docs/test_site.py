@@ -15,7 +15,7 @@ from markdown_pages import PAGES, ROOT, name_of
 
 
 class Article(HTMLParser):
-    """What a page loads."""
+    """A parser of the addresses that a page loads."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

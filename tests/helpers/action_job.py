@@ -94,7 +94,7 @@ class Job:
         (self.folder / "event.json").write_text(json.dumps(event))
 
     def finds(self, record: CheckRecord, code: int) -> None:
-        """What the check is to leave behind."""
+        """Write the files that a check leaves behind."""
         check = self.turngap / "check"
         shutil.rmtree(check, ignore_errors=True)
         check.mkdir()

@@ -22,5 +22,5 @@ def canned_model() -> Path:
 
 
 def said_until(last_sound_ms: float) -> str:
-    """What it reads in audio whose last sound ends there."""
+    """Return the text that it reads in audio whose last sound ends there."""
     return " ".join(WORDS[: int(last_sound_ms // TOKEN_MS) + 1])

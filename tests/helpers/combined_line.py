@@ -49,7 +49,7 @@ TOKEN_MS = 10.0
 
 
 class ActorSettings(BackendSettings):
-    """What a part is to do: say `text`'s words, the first after `ttft_ms`; fail at one of them.
+    """A part's task: say `text`'s words, the first after `ttft_ms`; fail at one of them.
 
     With `letters`, a piece is so many characters instead of a word. From the token `hangs_at` on
     nothing comes any more. Tools that it is offered, it `calls` behind its text, with so many
@@ -71,7 +71,7 @@ class ActorSettings(BackendSettings):
 
 @dataclass
 class Actor:
-    """What the parts of one kind have done: tokens made after each request, and cancellations."""
+    """The work of the parts of one kind: tokens made after each request, and cancellations."""
 
     made: Counter[int] = field(default_factory=Counter)
     last_ns: int = 0
@@ -168,7 +168,7 @@ def actors() -> Iterator[dict[str, Actor]]:
 
 @contextmanager
 def casting() -> Iterator[dict[str, Actor]]:
-    """As the fixture, for a test that needs them anew each time."""
+    """Make what the fixture makes, for a test that needs it anew each time."""
     cast = {name: Actor() for name in PRICES}
 
     def find(kind: str, name: str) -> BackendSpec:
@@ -263,7 +263,7 @@ async def passes(ms: float) -> None:
 
 
 def one_reply(make: Callable[[Clock], CombinedLLMService], frame: Frame | None = None) -> Said:
-    """What a service answers to one question."""
+    """Return a service's answer to one question."""
     return talk(make, lambda line, errors: ask(line, frame or question(), errors))
 
 

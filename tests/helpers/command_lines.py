@@ -11,7 +11,7 @@ SHELL = {"|", "||", "&&", ";"}
 
 
 def parse(arguments: list[str]) -> dict[str, Any]:
-    """What the command line makes of them, without running anything."""
+    """Parse the arguments as the command line does, without running anything."""
     command = typer.main.get_command(app)
     with command.make_context("turngap", list(arguments)) as context:
         name, sub, rest = command.resolve_command(context, arguments)  # type: ignore[attr-defined]

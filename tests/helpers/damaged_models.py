@@ -17,6 +17,6 @@ def spoil(name: str, content: bytes | None) -> Callable[[Path], None]:
 
 
 def cut_short(directory: Path) -> None:
-    """As a download that broke off leaves the weights."""
+    """Damage weights as a download that broke off does."""
     path = directory / "model.bin"
     path.write_bytes(path.read_bytes()[:5000])

@@ -268,7 +268,8 @@ def turn_of(context: LLMContext) -> int:
 
 @dataclass
 class Cast:
-    """What each kind of engine does in which turn, and in which ones the turn-taker raises once."""
+    """The failing turn of each kind of engine, and the turns in which the turn-taker raises
+    once."""
 
     stt: Fates = field(default_factory=dict[int, Fate])
     llm: Fates = field(default_factory=dict[int, Fate])

@@ -186,7 +186,7 @@ def fake_assembly(
 
 @dataclass(frozen=True)
 class Served:
-    """Where an agent listens, and who has a seat."""
+    """An agent's address, and its seats."""
 
     port: int
     seats: Seats
@@ -196,7 +196,7 @@ class Served:
         return f"ws://127.0.0.1:{self.port}{PATH}"
 
     async def health(self) -> dict[str, Any]:
-        """What `/healthz` says."""
+        """Return the answer of `/healthz`."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         answer = await reader.read()

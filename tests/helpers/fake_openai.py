@@ -22,7 +22,7 @@ class Seen:
 
 @dataclass
 class FakeOpenAI:
-    """What the server does, and what it saw.
+    """The server's behaviour, and the requests that it saw.
 
     Attributes:
         words: a streamed reply, chunk by chunk; one that begins with "(" is told as a thought.

@@ -9,7 +9,7 @@ VOID = {"meta", "br", "link", "img", "input", "hr", "wbr"}
 
 
 class Page(HTMLParser):
-    """What a page is made of; unbalanced tags fail."""
+    """The parts of a page; unbalanced tags fail."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)

@@ -25,7 +25,7 @@ BY_LFS_FROM = 100_000
 
 @dataclass
 class Faults:
-    """What the hub does wrong, each until it is reset.
+    """The hub's faults, each until it is reset.
 
     Attributes:
         corrupt: it sends other bytes than it states.
@@ -93,7 +93,7 @@ class Hub:
         return f"http://127.0.0.1:{self.port}"
 
     def environment(self, cache: Path, **more: str) -> dict[str, str]:
-        """What a process needs in its environment to fetch from here into `cache`."""
+        """Return the environment that a process needs to fetch from here into `cache`."""
         return {
             "HF_ENDPOINT": self.endpoint,
             "HF_HUB_CACHE": str(cache),

@@ -13,5 +13,5 @@ def hear(session: Session, event: Any) -> list[Incoming]:
 
 
 def sent(session: Session) -> list[Any]:
-    """What it has to send: bytes as they are, JSON read."""
+    """Return the waiting messages: bytes as they are, JSON parsed."""
     return [m if isinstance(m, bytes) else json.loads(m) for m in session.data_to_send()]

@@ -67,7 +67,7 @@ BEGAN = datetime(2026, 9, 1, 3, 0, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Busy:
-    """How often a run is a slow one: the first, and one after a slow one."""
+    """The chances of a slow run: of the first, and of one after a slow one."""
 
     first: float = 1 / 15
     again: float = 0.3

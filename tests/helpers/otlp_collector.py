@@ -34,7 +34,7 @@ class Span:
 
 @dataclass
 class Collector:
-    """What has arrived; `status` is answered after `held` is set, and 405 at what it refuses."""
+    """The received data; `status` is answered after `held` is set, and 405 to what it refuses."""
 
     url: str = ""
     status: int = 200

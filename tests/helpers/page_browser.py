@@ -241,7 +241,7 @@ async def scripted_agent(script: Script) -> AsyncIterator[int]:
 
 @dataclass
 class Microphone:
-    """What a person says into the microphone: speech with pauses, over a room's noise."""
+    """The person's sound at the microphone: speech with pauses, over a room's noise."""
 
     pieces: list[Pcm] = field(default_factory=list[Pcm])
 
@@ -306,7 +306,7 @@ class Opened:
     async def text(
         self, selector: str, wanted: Callable[[str], bool], timeout_s: float = PATIENCE_S
     ) -> str:
-        """What an element says, once it says what is wanted."""
+        """Return an element's text, once it is the wanted one."""
         shown = ""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -336,7 +336,7 @@ class Opened:
         raise self._late(f"only {turns} have ended")
 
     def _late(self, said: str) -> Exception:
-        """That nothing more came in time: of itself, or after an error in the page."""
+        """Build the error if nothing more came in time, by itself or after an error in the page."""
         if self.problems:
             return AssertionError(f"{said}; problems: {self.problems}")
         return TimeoutError(said)

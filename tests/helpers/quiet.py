@@ -117,7 +117,7 @@ def whole_run() -> int:
 
 
 def why_busy(samples: list[tuple[float, float]]) -> str | None:
-    """What shows that others were using the machine; None where nothing does."""
+    """Return the evidence that others were using the machine; None without any."""
     busy = [used for used, idle in samples if used >= OTHERS_CORES and idle < IDLE_CORES]
     if not busy or len(busy) < BUSY_SHARE * len(samples):
         return None
@@ -129,7 +129,7 @@ def why_busy(samples: list[tuple[float, float]]) -> str | None:
 
 
 def is_late(error: BaseException) -> bool:
-    """Whether something was waited for in vain."""
+    """Return whether the test waited for something in vain."""
     if isinstance(error, TurngapError):
         return error.kind in LATE_KINDS or isinstance(error.__cause__, TimeoutError)
     # Python's own, which is asyncio's, and playwright's, which is no kind of it.
@@ -138,12 +138,12 @@ def is_late(error: BaseException) -> bool:
 
 
 def is_of_time(error: BaseException) -> bool:
-    """Whether an assertion failed that a busy machine can spoil."""
+    """Return whether an assertion failed that a busy machine can spoil."""
     return isinstance(error, AssertionError) and OF_TIME in getattr(error, "__notes__", ())
 
 
 def why_not_measured(error: BaseException, watch: Watch, *spans: Span) -> str | None:
-    """Why the machine may have made a test fail with this error: it was busy in one of the spans.
+    """Explain how the machine may have made a test fail with this error: busy in one of the spans.
 
     None where it was not.
     """
@@ -178,7 +178,7 @@ def noted(name: str, node: pytest.Item | pytest.Collector) -> Iterator[None]:
 
 
 def spans_of(item: pytest.Item) -> list[Span]:
-    """When a test ran, until now, and when the fixtures were made that it shares with others."""
+    """Return the spans of a test, until now, and of the fixtures that it shares with others."""
     shared = [
         span
         for node in item.listchain()[:-1]

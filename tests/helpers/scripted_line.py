@@ -239,12 +239,12 @@ class Conversation:
 
     @property
     def refused(self) -> bool:
-        """Whether the LLM would call a tool for a guess, and turn-taking knows."""
+        """Return whether the LLM would call a tool for a guess, and turn-taking knows."""
         return self.stop.refused
 
     @property
     def heard_letters(self) -> float:
-        """How much was spoken to the caller, in letters."""
+        """Return how much was spoken to the caller, in letters."""
         samples = sum(len(f.audio) // 2 for f in self.of(TTSAudioRawFrame))
         return samples / LETTER_SAMPLES
 

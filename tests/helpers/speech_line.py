@@ -66,7 +66,7 @@ class ClockedTTS(TTSService):
 
 
 class Arrivals(FrameProcessor):
-    """Where the frames come out, each with its instant."""
+    """The end of the pipeline, where each frame is kept with its instant."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(enable_direct_mode=True)
@@ -81,7 +81,7 @@ class Arrivals(FrameProcessor):
 
 
 class SpeechLine:
-    """What a test does with the pipeline, and what came of it."""
+    """A test's actions on the pipeline, and their results."""
 
     def __init__(self, clock: ManualClock, worker: PipelineWorker, end: Arrivals) -> None:
         self._clock, self._worker, self._end = clock, worker, end
@@ -131,7 +131,7 @@ class SpeechLine:
 
     @property
     def breaks_ms(self) -> list[float]:
-        """How long the caller heard nothing between two frames."""
+        """Return how long the caller heard nothing between two frames."""
         found: list[float] = []
         dry_ms: float | None = None
         for at_ms, frame in self.of(TTSAudioRawFrame):

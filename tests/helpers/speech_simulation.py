@@ -36,7 +36,7 @@ class Engines:
 
 @dataclass
 class Heard:
-    """What the caller heard of a reply."""
+    """The part of a reply that the caller heard."""
 
     onset_ms: float | None = None
     dry_ms: list[float] = field(default_factory=list)
@@ -44,17 +44,18 @@ class Heard:
 
 
 def tokens_of(reply: str) -> list[str]:
-    """As a byte-pair tokeniser cuts: the space belongs to what follows it."""
+    """Cut as a byte-pair tokeniser does: the space belongs to the piece after it."""
     return re.findall(r"\s*(?:[^\W_]{1,6}|[^\w\s]|_)|\s+$", reply)
 
 
 def _speech_ms(engines: Engines, chars: int, rng: random.Random) -> float:
-    """As espeak-ng's pieces vary: by 110 ms (standard deviation), however long they are."""
+    """Draw a length that varies as espeak-ng's do: by 110 ms (standard deviation), at any
+    length."""
     return max(150.0, 100 + engines.char_ms * chars + rng.gauss(0, 110))
 
 
 def warmed(engines: Engines, rng: random.Random) -> VoiceSpeed:
-    """What is known of a TTS that has spoken a short and a long text unheard."""
+    """Return the speed of a TTS that has spoken a short and a long text unheard."""
     voice = VoiceSpeed()
     for chars in (8, 60):
         jitters = [rng.lognormvariate(0, engines.jitter) for _ in range(2)]
@@ -98,7 +99,7 @@ class Turn:
 
     @property
     def silent_ns(self) -> int:
-        """When all has happened and all has been heard."""
+        """Return when all has happened and all has been heard."""
         return max(self._now_ns, self._dry_ns)
 
     def play(self) -> Heard:

@@ -31,7 +31,7 @@ class Spoken(NamedTuple):
 
 
 def recordings() -> list[Spoken]:
-    """What people say in the library's first conversations."""
+    """Return what people say in the library's first conversations."""
     found: list[Spoken] = []
     for path in library_paths(library_dir())[:2]:
         loaded = load_scenario(path)

@@ -127,7 +127,7 @@ class TimedAgent:
 
 @dataclass(frozen=True)
 class Heard:
-    """What came of a conversation, and when it was over, in s."""
+    """A conversation's result, and when it was over, in s."""
 
     turns: list[PlayedTurn]
     conversation: Conversation

@@ -47,7 +47,7 @@ class VirtualAgents:
         monkeypatch.setattr(asyncio, "run", in_virtual_time)
 
     def url_of(self, script: Script | Course, host: str = "in-memory") -> str:
-        """Where an agent that follows the script can be reached."""
+        """Return an address at which an agent that follows the script can be reached."""
         url = f"ws://{host}/{len(self._scripts)}"
         self._scripts[url] = script
         return url

@@ -173,7 +173,7 @@ def quiet(rng: np.random.Generator, runs: int = 24) -> np.ndarray:
 
 
 def slowed_by_a_machine(rng: np.random.Generator, runs: int) -> np.ndarray:
-    """What a busy machine adds: to each turn of each run something else."""
+    """Add a busy machine's noise: a different amount for each turn of each run."""
     return rng.exponential(60, (runs, 12))
 
 

@@ -120,7 +120,7 @@ def verdicts(run: Run) -> list[str]:
 
 
 async def run_in_thread(work: Any, *arguments: Any) -> Any:
-    """What has an event loop of its own cannot run inside the test's."""
+    """Run in a thread what has an event loop of its own and cannot run inside the test's."""
     import asyncio
 
     return await asyncio.to_thread(work, *arguments)

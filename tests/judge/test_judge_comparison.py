@@ -51,7 +51,7 @@ def judge(whole: str = "RIGHT\nIt says so.", **does: Any) -> FakeOpenAI:
 
 
 def without_judge(document: dict[str, Any]) -> dict[str, Any]:
-    """What has to be the same whether or not a judge was asked."""
+    """Return the figures that must be the same whether or not a judge was asked."""
     kept = {key: document[key] for key in ("pairs", "chain", "crossings")}
     shares = [(b["correct"], b["price"], b["hit_rate"]) for b in document["backends"]]
     return kept | {"shares": shares}

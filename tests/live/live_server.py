@@ -43,7 +43,7 @@ def silence(ms: float) -> Pcm:
 
 @dataclass
 class Page:
-    """What the page does, without a browser: counts its own microphone, measures nothing.
+    """A page without a browser: it counts its own microphone and measures nothing.
 
     Attributes:
         told: the server messages that came, by what `turngap` names them.

@@ -178,7 +178,7 @@ async def _type(page: Any, text: str) -> None:
 
 
 async def _switch_in_mid_reply(page: Any) -> float:
-    """How long after another model was picked the old one was silent, ms."""
+    """Return how long after the switch to another model the old one fell silent, ms."""
     await _type(page, "how much is that")
     return await page.evaluate("""async () => {
       const { tracker } = await import("/page/main.js");

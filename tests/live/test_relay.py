@@ -28,7 +28,7 @@ PACKET = RATE // 50
 
 
 class PageInMemory:
-    """What the page does: speaks, plays what it gets as it comes, and says what it has played."""
+    """A page in memory: it speaks, plays the audio as it comes, and reports what it has played."""
 
     def __init__(self, clock: LoopClock) -> None:
         self.clock = clock
@@ -141,7 +141,7 @@ def relayed(
     agent: Script | Course | None = None,
     session: Session | None = None,
 ) -> tuple[PageInMemory, Delays]:
-    """What the page got in a conversation in which it behaves as `course` says."""
+    """Return the page's messages in a conversation in which it behaves as `course` says."""
 
     async def conversation() -> tuple[PageInMemory, Delays]:
         clock, delays = LoopClock(), Delays()

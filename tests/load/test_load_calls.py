@@ -352,7 +352,7 @@ def greeted_step(greeted_s: float) -> Step:
 
 @pytest.fixture(scope="module")
 def usual_s() -> float:
-    """How much later the person begins for a greeting, in calls alone."""
+    """Return how much later the person begins for a greeting, in calls alone."""
     (found,) = {round(turn.waited_ms) for turn in first_turns(greeted_step(0.0), 0.0, 0.0)}
     return found / 1000
 

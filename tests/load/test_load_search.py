@@ -302,7 +302,8 @@ def good_then_just_too_few(n: int) -> float:
 
 
 def accepted(trials: int) -> int:
-    """What chance makes of exactly 5 errors in 100, in 95 of 100 such tests; 10 in 100 are more."""
+    """Return the most errors by chance at exactly 5 in 100, in 95 of 100 tests; 10 in 100 are
+    more."""
     most = int(binom.ppf(0.95, trials, 0.05))
     assert most < 0.1 * trials
     return most

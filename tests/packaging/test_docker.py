@@ -70,7 +70,7 @@ def test_the_compose_file_is_as_the_specification_has_it(tmp_path: Path) -> None
 
 
 def ends(service: dict[str, Any]) -> bool:
-    """Whether a service is done when the others begin: it fetches weights."""
+    """Return whether a service has ended when the others begin: it fetches weights."""
     return str(service["command"]).startswith("fetch ")
 
 
@@ -166,7 +166,7 @@ def test_the_caller_takes_its_agent_from_the_environment(monkeypatch: pytest.Mon
 
 
 def sent(path: str) -> bool:
-    """Whether .dockerignore lets a file into the build: the last line that fits decides."""
+    """Return whether .dockerignore lets a file into the build: the last line that fits decides."""
     here = True
     for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines():
         pattern, lets_in = line.removeprefix("!"), line.startswith("!")

@@ -64,7 +64,7 @@ def pids_in(log: Path) -> list[int]:
 
 
 def gone(pids: list[int]) -> bool:
-    """Whether they end; zombies of a process that nobody waits for have ended."""
+    """Return whether they end; zombies of a process that is not waited for have ended."""
     until_s = time.monotonic() + PATIENCE_S
     while any(_runs(pid) for pid in pids):
         if time.monotonic() > until_s:

@@ -110,7 +110,7 @@ def questions() -> LoadedScenario:
 
 @dataclass
 class Course:
-    """What came of a run: what was reported while it was played, and what it was in the end."""
+    """A run's result: its reports while it was played, and its record in the end."""
 
     reported: list[Turn] = field(default_factory=list)
     run: Run | None = None
@@ -160,7 +160,7 @@ def require_readable(course: Course, out: Path) -> None:
 
 
 def require_continued(questions: LoadedScenario, out: Path) -> None:
-    """What is missing can be played into the same folder, whatever was left there."""
+    """Check that missing turns can be played into the same folder, whatever was left there."""
     folder = next(out.iterdir(), out)
     if not (folder / "run.json").exists():
         return

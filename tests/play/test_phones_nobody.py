@@ -37,7 +37,7 @@ sys.addaudithook(note)
 
 
 def run_python(code: str, home: Path, **environment: str) -> str:
-    """What a Python prints that knows nothing of the machine's settings, with `home` its home."""
+    """Return the output of a Python without the machine's settings, with `home` as its home."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={"HOME": str(home), "PATH": os.environ["PATH"], **environment},

@@ -38,7 +38,7 @@ def need(kind: str, name: str) -> None:
 
 
 def heard(model: str, pcm: Pcm) -> int:
-    """How many of the sentence's words a recogniser hears."""
+    """Return how many of the sentence's words a recogniser hears."""
     from turngap_services.stt import WhisperSettings
     from turngap_services.stt.whisper import reader_of
 

@@ -149,7 +149,8 @@ Ended = dict[Callable[[Replay], None], Replay]
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """What became of three replays, by what ended them. Nothing here asks how long they took."""
+    """Return the results of three replays, by how they ended. No test here depends on their
+    time."""
     ways = {kill_the_agent: 1, kill: 2, interrupt: 1}
     replays = {how: Replay(tmp_path_factory.mktemp("runs")) for how in ways}
     with ThreadPoolExecutor() as pool:

@@ -34,7 +34,7 @@ OTHER = f"{sys.executable} other.py"
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was started and ended, in order, in place of processes."""
+    """Return the list of processes that were started and ended, in order."""
     log: list[str] = []
 
     @asynccontextmanager

@@ -36,7 +36,7 @@ def stored(tmp_path) -> Run:
 
 
 def heights(path: str) -> list[int]:
-    """How high a track's steps stand at each place, in pixels."""
+    """Return the height of a track's steps at each place, in pixels."""
     bottom, *steps = path.removeprefix("M0 ").removesuffix("z").split("V")
     found: list[int] = []
     for step in steps[:-1]:

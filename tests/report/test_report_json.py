@@ -9,7 +9,7 @@ from turngap.report.run import run_json
 
 
 def document(run):
-    """What a reader of standard output gets."""
+    """Return what a reader of standard output gets."""
     return json.loads(json.dumps(run_json(run), allow_nan=False))
 
 

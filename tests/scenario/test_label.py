@@ -38,7 +38,7 @@ turns:
 
 
 def first() -> FoundSpeech:
-    """What is found in the first recording, talk/1.wav."""
+    """Return the labels found in the first recording, talk/1.wav."""
     return known(spoken(before_ms=200, after_ms=300).pcm)
 
 

@@ -365,7 +365,7 @@ def test_silero_hears_each_turn_in_one_piece_but_for_its_long_pause():
 
 
 def usual(scenario: Scenario) -> bool:
-    """Whether it is played where no names and no tag are given."""
+    """Return whether it is played without names and without a tag."""
     return EXTRA not in scenario.tags
 
 

@@ -10,7 +10,7 @@ from spoken_frames import Spoken, recordings
 
 @pytest.fixture(scope="module")
 def library() -> list[Spoken]:
-    """What people say in the library's first conversations."""
+    """Return what people say in the library's first conversations."""
     return recordings()
 
 

@@ -204,7 +204,7 @@ async def test_without_a_server_the_projects_own_model_answers_and_says_so(close
 
 @pytest.mark.parametrize("refuses", ["", "reasoning_effort", "chat_template_kwargs"])
 async def test_reasoning_is_off_as_far_as_the_server_has_a_switch(refuses: str) -> None:
-    """What it refuses is left out from the first turn on, in none of which it is asked again."""
+    """Check that a refused key is left out from the first turn on, and never sent again."""
     with serving(FakeOpenAI(refuses=refuses)) as fake:
         settings = LocalSettings(base_url=fake.base_url)
         ready(settings)

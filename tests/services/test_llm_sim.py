@@ -213,7 +213,7 @@ def test_a_prompt_is_read_from_where_it_differs_from_the_last_one():
 
 
 async def waited_ns(clock: ManualClock, task: asyncio.Task[object]) -> int:
-    """How much time passes on the clock before the task is done."""
+    """Return how much time passes on the clock before the task is done."""
     start_ns = clock.now_ns()
     while not task.done():
         await clock.advance(NS_PER_MS)

@@ -122,7 +122,7 @@ async def test_an_answer_beside_the_conversation_is_without_thoughts_too() -> No
 
 @pytest.fixture
 def errors(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What services push as errors, which go up the pipeline and not down to the line."""
+    """Collect the errors that services push, which go up the pipeline and not down to the line."""
     from pipecat.services.llm_service import LLMService
 
     told: list[str] = []

@@ -21,7 +21,7 @@ PARAMS = PipelineParams(enable_usage_metrics=True)
 
 
 def page(requests: int, queue_s: float, prefill_s: float, decode_s: float) -> str:
-    """As vLLM writes it, shortened: two engines, and what else there is."""
+    """Write a page of metrics as vLLM does, shortened: two engines, and other lines."""
     labels = 'engine="{}",model_name="m"'
     lines = ["# HELP vllm:request_queue_time_seconds Histogram of time spent in WAITING phase."]
     took = {"queue": queue_s, "prefill": prefill_s, "decode": decode_s}

@@ -47,7 +47,7 @@ def library_turn(scenario: str, number: int) -> np.ndarray:
 
 
 def read(pcm: np.ndarray, packet: int = 320, start_ms: float = 350) -> str:
-    """What is heard of a recording whose start a VAD finds `start_ms` into it."""
+    """Return the text heard in a recording whose start a VAD finds `start_ms` into it."""
     hearing = Recogniser(library_model(None, ()), PocketsphinxSettings())
     at = round(start_ms * RATE / 1000)
     feed(hearing, pcm[:at], packet)

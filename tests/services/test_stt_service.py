@@ -42,7 +42,7 @@ def library() -> list[LoadedScenario]:
 
 
 class Spoken(NamedTuple):
-    """What is said, its samples, and where in them speech begins and ends."""
+    """A text, its samples, and where in them speech begins and ends."""
 
     say: str
     pcm: np.ndarray

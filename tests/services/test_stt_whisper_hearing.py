@@ -327,7 +327,7 @@ def talk(
 
 
 def word_at(spoken: list[tuple[int, int]], reading: Reading) -> list[str]:
-    """What a perfect reader reads: the words that end within the samples."""
+    """Read as a perfect reader does: the words that end within the samples."""
     first, ends, at = reading.last - len(reading.pcm), [], 0.0
     for words, pause_ms in spoken:
         ends += [at + 500 * (number + 1) for number in range(words)]

@@ -61,7 +61,7 @@ def test_it_reads_nothing_in_silence(reader: Reader) -> None:
 
 @pytest.fixture
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many frames (10 ms) the encoder was given, each time."""
+    """Return how many frames (10 ms) the encoder was given, each time."""
     seen: list[int] = []
     encode = WhisperModel.encode
 

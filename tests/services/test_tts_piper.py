@@ -71,7 +71,7 @@ def pcm(line: Line, context: str | None = None) -> np.ndarray:
 
 
 async def made(settings: PiperSettings, text: str, rate: int = OWN_RATE) -> np.ndarray:
-    """What the voice makes of a text, silence and all."""
+    """Return the voice's sound for a text, with its silence."""
     voice = voice_of(settings)
     return await voice.speak(text, voice.manner(settings), rate)
 
@@ -80,7 +80,7 @@ async def made(settings: PiperSettings, text: str, rate: int = OWN_RATE) -> np.n
 
 
 def replies() -> list[str]:
-    """What the library's agents say, each once; not what waits for a tool's words."""
+    """Return the sentences of the library's agents, each once, without those that need a tool."""
     turns = (turn for scenario in scenarios(None) for turn in scenario.turns)
     found = dict.fromkeys(turn.reply for turn in turns if turn.reply and not turn.calls)
     return list(found)
@@ -232,7 +232,7 @@ async def test_the_event_loop_goes_on_while_speech_is_made(heavy_voice: Path) ->
 
 
 class Watched:
-    """What became of the syntheses since: "finished", or broken off."""
+    """The ends of the syntheses since then: "finished", or broken off."""
 
     def __init__(self) -> None:
         self.begun, self.ended = threading.Event(), threading.Event()

@@ -34,7 +34,7 @@ PACKET_MS = 20
 
 
 def made_up(**log_odds: float) -> Over:
-    """What nobody fitted: only these features say something."""
+    """Make parameters that are not fitted: only these features count."""
     pauses = Pauses(median_ms=400, sigma=0.8, least_ms=100, most_ms=3000)
     return Over(about="", pauses=pauses, log_odds=dict.fromkeys(FEATURES, 0.0) | log_odds)
 

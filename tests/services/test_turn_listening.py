@@ -84,7 +84,8 @@ class Talk:
         return len(self.line.of(InputAudioRawFrame))
 
     def when(self, kind: type[Frame]) -> list[float]:
-        """When, in ms of audio, each frame of a kind came; the packet's end, so up to 20 late."""
+        """Return when each frame of a kind came, in ms of audio: the packet's end, so up to 20
+        late."""
         return [self.at_ms[frame.id] for frame in self.line.of(kind)]
 
     @property

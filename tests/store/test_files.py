@@ -190,7 +190,7 @@ def test_any_text_is_a_value_or_refused(text: str) -> None:
 
 
 def header(frames: int, rate: int = 16_000, channels: int = 1) -> bytes:
-    """Of a WAV file with 16 bits a sample."""
+    """Return the bytes of a WAV file with 16 bits a sample."""
     data = frames * channels * 2
     size = [4, 4, 4, 4, 4, 2, 2, 4, 4, 2, 2, 4, 4]
     values = [b"RIFF", data + 36, b"WAVE", b"fmt ", 16, 1, channels, rate]
@@ -211,7 +211,7 @@ def sparse(file: Path, frames: int, rate: int = 16_000, channels: int = 1) -> Pa
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many frames were decoded, block by block."""
+    """Return how many frames were decoded, block by block."""
     blocks: list[int] = []
     read = soundfile.SoundFile.read
 

@@ -70,7 +70,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def read_cell(column: Column[Any], cell: str) -> Any:
-    """What docs/data.md says of a cell."""
+    """Read a cell as docs/data.md says."""
     if column.type == "text":
         return None if column.optional and not cell else text_of_cell(cell)
     if not cell:

@@ -23,7 +23,7 @@ def there() -> Iterator[Collector]:
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[Endpoint]:
-    """How the agent is called to find out what it speaks."""
+    """Return the calls that find out what the agent speaks."""
     seen: list[Endpoint] = []
 
     async def identify(endpoint: Endpoint, *_: object) -> Endpoint:

@@ -121,7 +121,7 @@ def spans(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> list[Span]:
-    """What the collector has of three turns, from both sides."""
+    """Return the spans of three turns that the collector has, from both sides."""
 
     async def course(end: End, clock: Clock) -> None:
         await passes(1)  # at 0, pipecat's clock takes itself for one that has not begun

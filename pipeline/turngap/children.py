@@ -78,8 +78,8 @@ def guard(argv: Sequence[str]) -> int:
     """
     with suppress(OSError, AttributeError):  # elsewhere than on Linux, a daemon is on its own
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    told: list[int] = []  # the group, by a signal that it was sent
-    signal.signal(signal.SIGTERM, lambda *_: (told.append(os.getpgrp()), sys.exit()))
+    signalled: list[int] = []  # the group, by a signal that it was sent
+    signal.signal(signal.SIGTERM, lambda *_: (signalled.append(os.getpgrp()), sys.exit()))
     _when_parent_is_gone(lambda: os.killpg(os.getpgrp(), signal.SIGTERM))
     try:
         return subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=_users_environment()).wait()
@@ -88,7 +88,7 @@ def guard(argv: Sequence[str]) -> int:
         return 126
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        _end_descendants(told)
+        _end_descendants(signalled)
 
 
 def _users_environment() -> dict[str, str]:
@@ -100,14 +100,14 @@ def _users_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ours}
 
 
-def _end_descendants(told: Collection[int]) -> None:
+def _end_descendants(signalled: Collection[int]) -> None:
     """Ask all descendants to end, except groups already asked; kill those that remain."""
     import psutil
 
     left = psutil.Process().children(recursive=True)
     for process in left:
         with suppress(psutil.Error, ProcessLookupError):
-            if os.getpgid(process.pid) not in told:
+            if os.getpgid(process.pid) not in signalled:
                 process.terminate()
     psutil.wait_procs(left, timeout=GRACE_S)
     for process in psutil.Process().children(recursive=True):

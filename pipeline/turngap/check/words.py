@@ -289,7 +289,7 @@ def gap_words(record: CheckRecord) -> str:
 
     The slowest reply is given only for the agent that was checked.
     """
-    told: list[str] = []
+    texts: list[str] = []
     for name, side in sides(record):
         if side.gap is None:
             continue
@@ -304,20 +304,20 @@ def gap_words(record: CheckRecord) -> str:
             scenario, number, _, repeat = side.gap.slowest
             turn = words.take_name(scenario, number, repeat)
             text += f", slowest reply {words.ms(side.gap.slowest_ms or 0.0)} ms ({turn})"
-        told.append(text if record.reference is None else f"{name} {text}")
-    return "; ".join(told)
+        texts.append(text if record.reference is None else f"{name} {text}")
+    return "; ".join(texts)
 
 
 def cut_ins_words(record: CheckRecord) -> str:
     """Say how many turns each side cut into; empty if not known."""
-    told = [
+    each = [
         (f"the {name}", words.cut_in_sentence(side.cut_ins))
         for name, side in sides(record)
         if side.cut_ins is not None and side.cut_ins.n
     ]
-    if len(told) > 1 and told[0][1] == told[1][1]:
-        return f"both the reference and the candidate {told[0][1]}"
-    return "; ".join(map(" ".join, told))
+    if len(each) > 1 and each[0][1] == each[1][1]:
+        return f"both the reference and the candidate {each[0][1]}"
+    return "; ".join(map(" ".join, each))
 
 
 def accepted_words(record: CheckRecord) -> str:

@@ -165,8 +165,8 @@ def exit_code(record: "LoadRecord", min_sessions: int | None) -> ExitCode:
     certified = record.capacity.sessions if record.capacity is not None else None
     steps = [step for step in record.steps if step.void is None]
     if min_sessions is None:
-        told = record.mode != "search" or any(step.holds is False for step in steps)
-        whole = told and len(steps) == len(record.steps)
+        decided = record.mode != "search" or any(step.holds is False for step in steps)
+        whole = decided and len(steps) == len(record.steps)
         return ExitCode.PASS if certified is not None or whole else ExitCode.INCONCLUSIVE
     return _EXITS[enough(certified, steps, min_sessions)]
 

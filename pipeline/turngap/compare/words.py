@@ -409,15 +409,15 @@ def _one_for_both(
 ) -> str:
     """Write the sentence for one winner: the quickest backend is also right as often as any."""
     pairs = [p for p in record.pairs if best.name in (p.one, p.other)]
-    told = [p for p in pairs if told_apart(p.gap_ms) or told_apart(p.right)]
+    apart = [p for p in pairs if told_apart(p.gap_ms) or told_apart(p.right)]
     name = printable(best.name)
     figures = f"gap p50 {figure(best.gap_ms['p50'])}, {_percent(best)} right"
-    if len(told) == len(others):
+    if len(apart) == len(others):
         return (
             f"For one-turn questions take {name} ({figures}): none is quicker or right more often."
         )
-    n = min((_n(p.right_n, p.right_recorded) for p in pairs if p not in told), default=0)
-    rest = [printable(p.other if p.one == best.name else p.one) for p in pairs if p not in told]
+    n = min((_n(p.right_n, p.right_recorded) for p in pairs if p not in apart), default=0)
+    rest = [printable(p.other if p.one == best.name else p.one) for p in pairs if p not in apart]
     return (
         f"No answer: {name} is ahead ({figures}), but n = {n} is too small to distinguish it "
         f"from {' and '.join(rest) or 'the others'}. Play more scenarios."

@@ -123,10 +123,12 @@ def cut_ins_of(turns: Sequence[Turn]) -> CutIns:
 def early_turns(turns: Sequence[Turn]) -> EarlyTurns:
     """Count the turns with a heard cut-in, and those with a false endpoint."""
     heard = cut_ins_of(turns)
-    told = [(turn, found) for turn in turns if (found := false_endpoints(turn)) is not None]
-    if not told:
+    reported = [(turn, found) for turn in turns if (found := false_endpoints(turn)) is not None]
+    if not reported:
         return EarlyTurns(heard, None, NO_ENDPOINTS)
-    decided = proportion_of([bool(found) for _, found in told], [turn.take for turn, _ in told])
+    decided = proportion_of(
+        [bool(found) for _, found in reported], [turn.take for turn, _ in reported]
+    )
     return EarlyTurns(heard, decided)
 
 

@@ -248,8 +248,8 @@ class Turn(Document):
     def instants(self, event: EventKind, field: str = "at_ns") -> list[int]:
         """Return the instants of the events of that name, in ns; a blank text is no event."""
         found = [e for e in self.events if e.get("event") == event]
-        told = [e for e in found if str(e.get("text", event)).strip()]
-        return [at for e in told if isinstance(at := e.get(field), int)]
+        spoken = [e for e in found if str(e.get("text", event)).strip()]
+        return [at for e in spoken if isinstance(at := e.get(field), int)]
 
     def row(self) -> Row:
         """Build a flat row of plain values from the turn, for a table of turns.

@@ -120,8 +120,8 @@ def why_impossible(marks: Mapping[str, int], begun_ns: int, slack_ns: int) -> st
     `marks` also holds the caller's own, on its clock. The agent's must lie between `begun_ns`, when
     the person began to speak, and the reply's onset, each cause before its effect.
     """
-    told = {name: marks[name] for name in AGENT_MARKS if name in marks}
-    for name, at in told.items():
+    reported = {name: marks[name] for name in AGENT_MARKS if name in marks}
+    for name, at in reported.items():
         if at < begun_ns - slack_ns:
             ms = ns_to_ms(begun_ns - at)
             return f"{name} lies {ms:.0f} ms before the person began to speak"
@@ -129,8 +129,8 @@ def why_impossible(marks: Mapping[str, int], begun_ns: int, slack_ns: int) -> st
             ms = ns_to_ms(at - marks["agent_onset"])
             return f"{name} lies {ms:.0f} ms after the reply was heard"
     for first, then in _ALWAYS_BEFORE:
-        if first in told and then in told and told[first] > told[then]:
-            return f"{first} lies {ns_to_ms(told[first] - told[then]):.0f} ms after {then}"
+        if first in reported and then in reported and reported[first] > reported[then]:
+            return f"{first} lies {ns_to_ms(reported[first] - reported[then]):.0f} ms after {then}"
     return None
 
 

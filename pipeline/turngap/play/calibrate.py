@@ -191,8 +191,8 @@ async def calibrate(
         async with _loopback(replies, dialect, log, truths) as endpoint:
             clock = MonotonicClock(precise=True)
             async with endpoint.open(clock) as line:
-                told = _from_file(truths, log)
-                return await measured(line, clock, replies, told, on_turn=on_turn)
+                read = _from_file(truths, log)
+                return await measured(line, clock, replies, read, on_turn=on_turn)
 
 
 # Returns the truth of every utterance so far, by its number; is given how many there were.
@@ -229,11 +229,11 @@ async def measured(
                 truths(len(played))
     if conversation.failure is not None:
         raise conversation.failure
-    told = truths(len(played))
+    known = truths(len(played))
     samples = [
         Sample(
             reply,
-            truth_ms=ns_to_ms(told[turn.turn.turn].gap_ns),
+            truth_ms=ns_to_ms(known[turn.turn.turn].gap_ns),
             measured_ms=ns_to_ms(turn.turn.gap_ns),
             late_ms=ns_to_ms(max(turn.late_ns, default=0)),
         )
@@ -246,15 +246,15 @@ async def measured(
 
 def _from_file(file: Path, log: Path) -> Truths:
     def read(done: int) -> Mapping[int, Truth]:
-        told = read_truths(file)
-        if len(told) != done:
+        found = read_truths(file)
+        if len(found) != done:
             raise InconclusiveError(
                 "calibrate.no_truth",
-                f"the loopback agent answered {len(told)} of {done} turns: it did not "
+                f"the loopback agent answered {len(found)} of {done} turns: it did not "
                 "hear the rest, or the line is broken",
                 hint=f"its log: {log}",
             )
-        return told
+        return found
 
     return read
 

@@ -54,13 +54,13 @@ async def running(
     *,
     python: str = sys.executable,
     cwd: Path | None = None,
-    told: Callable[[Mapping[str, Any]], None] | None = None,
+    on_ready: Callable[[Mapping[str, Any]], None] | None = None,
     document: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[str]:
     """Start `python -m argv…`, wait for its ready line, yield its URL, and end it afterwards.
 
     The process prints one JSON line, `{"ready": true, "url": "ws://…"}`, when it serves, or else
-    its error document; `told` receives the whole ready line. Its stderr goes to `log`. The first
+    its error document; `on_ready` gets the whole ready line. Its stderr goes to `log`. The first
     line of its stdin is `document`, as JSON.
 
     Raises:
@@ -71,8 +71,8 @@ async def running(
         if document is not None and process.stdin is not None:
             process.stdin.write(json.dumps(document).encode() + b"\n")
         ready = await _ready(process, log)
-        if told is not None:
-            told(ready)
+        if on_ready is not None:
+            on_ready(ready)
         yield str(ready["url"])
 
 

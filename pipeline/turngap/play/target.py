@@ -286,13 +286,13 @@ class Target:
     async def serving(
         self,
         log: Path,
-        told: Callable[[Chosen], None] = lambda chosen: None,
+        on_chosen: Callable[[Chosen], None] = lambda chosen: None,
         waits: Callable[[str], None] = lambda what: None,
         max_sessions: int | None = None,
     ) -> AsyncIterator[Endpoint]:
         """Return the agent's address; start its process first if needed, and keep it running.
 
-        `told` receives the choices that a stack's process made at its start. `waits` receives the
+        `on_chosen` gets the choices that a stack's process made at its start. `waits` receives the
         reason for waiting for a command. `max_sessions` is how many calls at once our own agent
         must take.
         """
@@ -311,9 +311,9 @@ class Target:
             document = self._document(max_sessions)
 
             def ready(said: Mapping[str, Any]) -> None:
-                told(Chosen.model_validate(said.get("chosen") or {}))
+                on_chosen(Chosen.model_validate(said.get("chosen") or {}))
 
-            async with running(argv, log, told=ready, document=document) as url:
+            async with running(argv, log, on_ready=ready, document=document) as url:
                 yield Endpoint(url, PIPECAT)
 
     def _document(self, max_sessions: int | None) -> dict[str, Any]:

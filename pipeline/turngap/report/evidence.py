@@ -137,11 +137,11 @@ def _chart(
         ends = (min(0.0, turn.gap_ms), max(0.0, turn.gap_ms))
         bars.append(bar(*ends, TRACK_PX + 3, GAP_PX - 6, style))
         dots.append(Dot(x(turn.gap_ms), middle, style))
-    told = {
+    marks = {
         "first sound": turn.first_sound_ms,
         "first answer": turn.first_answer_ms,
     }
-    for name, at_ms in told.items():
+    for name, at_ms in marks.items():
         if at_ms is not None and at_ms != turn.gap_ms:
             dots.append(Dot(x(at_ms), middle, style, name == "first sound", title=name))
     tracks = [] if levels is None else [("person", TRACK_PX), ("agent", AGENT_PX + TRACK_PX)]
@@ -197,12 +197,14 @@ def _holes(turn: Turn) -> list[tuple[float, float]]:
 
 
 def _spoken(turn: Turn) -> str:
-    told = {
+    shown_marks = {
         "first sound": turn.first_sound_ms,
         "first word": turn.gap_ms,
         "first answer": turn.first_answer_ms,
     }
-    instants = [f"{name} at {words.ms(at)} ms" for name, at in told.items() if at is not None]
+    instants = [
+        f"{name} at {words.ms(at)} ms" for name, at in shown_marks.items() if at is not None
+    ]
     holes = [f"hole of {words.ms(ms)} ms at {words.ms(at)} ms" for at, ms in _holes(turn)]
     why = turn_words.why_words(turn)
     return ", ".join(

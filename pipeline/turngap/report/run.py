@@ -519,12 +519,12 @@ def calibration_report(document: dict[str, Any]) -> Report:
 
 def calibrations_block(document: dict[str, Any], width: int) -> Text:
     """Render the document of `calibrate --dialect all --json` for a terminal."""
-    told = document["dialects"]
-    rows = [[d["dialect"], _rates(d), *_of(d)] for d in told if "error" not in d]
+    dialects = document["dialects"]
+    rows = [[d["dialect"], _rates(d), *_of(d)] for d in dialects if "error" not in d]
     head = ("dialect", "Hz", "n", *_FIGURES, "bias")
     items = [
         Table(head, rows, caption="|error| in ms of known gaps; rates of the person and the agent"),
-        lines(*(("failed", f"{d['dialect']}: {d['error']}") for d in told if "error" in d)),
+        lines(*(("failed", f"{d['dialect']}: {d['error']}") for d in dialects if "error" in d)),
     ]
     section = Section("Error of the instrument", items)
     return terminal.block(Report("calibrate", "calibration by dialect", "", [section]), width)

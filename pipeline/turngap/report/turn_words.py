@@ -109,8 +109,8 @@ def notes_of(turn: Turn) -> list[str]:
     for extra in turn.backchannels:
         effect = "stopped the reply" if extra.reply_stopped else "did not stop the reply"
         notes.append(f"“{extra.say}” {effect}")
-    told = turn.error or ""
-    notes += [f"the agent reported: {f}" for f in turn.faults if f not in told]
+    own_error = turn.error or ""
+    notes += [f"the agent reported: {f}" for f in turn.faults if f not in own_error]
     for note in _other_notes(turn):
         n = turn.notes[note]
         notes.append(printable(note, SHORT) + ("" if n == 1 else f" ({n:,} times)"))
@@ -210,11 +210,11 @@ def tokens_words(turn: Turn) -> str | None:
     parts += (
         [f"{window:.0f} tokens in its first {ms(LLM_WINDOW_MS)} ms"] if window is not None else []
     )
-    told = {name: turn.counts[count] for name, count in SERVER.items() if count in turn.counts}
-    if told:
+    server = {name: turn.counts[count] for name, count in SERVER.items() if count in turn.counts}
+    if server:
         others = turn.counts.get(OTHERS, 0.0)
         means = f" (means, with {others:.0f} more that ended meanwhile)" if others else ""
-        parts.append(_server_words(told) + means)
+        parts.append(_server_words(server) + means)
     parts += ["cold: its first turn since the agent began"] if COLD in turn.counts else []
     return " · ".join(parts)
 

@@ -78,10 +78,10 @@ class ElevenLabsHalf(AgentHalf):
         formats = dict.fromkeys(
             ("agent_output_audio_format", "user_input_audio_format"), "pcm_16000"
         )
-        told = {"conversation_id": "conv_0", **formats}
+        about = {"conversation_id": "conv_0", **formats}
         kind = "conversation_initiation_metadata"
         return [
-            _event(kind, conversation_initiation_metadata_event=told),
+            _event(kind, conversation_initiation_metadata_event=about),
             _event("ping", ping_event={"event_id": self._next(), "ping_ms": None}),
         ]
 

@@ -6,6 +6,7 @@ Importing this package imports no engine: each is imported by its spec's `create
 from turngap.backends import BackendSpec
 from turngap_services.llm.combine import SPECS as COMBINED
 from turngap_services.llm.hosted import ANTHROPIC, CEREBRAS, GROQ, OPENAI
+from turngap_services.llm.llama import SPEC as LLAMA
 from turngap_services.llm.local import SPEC as LOCAL
 from turngap_services.llm.sim import SERVED
 from turngap_services.llm.sim import SPEC as SIM
@@ -18,6 +19,6 @@ from turngap_services.turn import ADAPTIVE, SMART_TURN, VAD
 SPECS: tuple[BackendSpec, ...] = (
     *(VAD, SMART_TURN, ADAPTIVE),
     *(POCKETSPHINX, WHISPER),
-    *(SIM, *SERVED, *COMBINED, SMALL, LOCAL, VLLM, OPENAI, CEREBRAS, GROQ, ANTHROPIC),
+    *(SIM, *SERVED, *COMBINED, SMALL, LLAMA, LOCAL, VLLM, OPENAI, CEREBRAS, GROQ, ANTHROPIC),
     *(ESPEAK, PIPER),
 )

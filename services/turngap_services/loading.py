@@ -200,7 +200,7 @@ def require_files(directory: Path, names: Iterable[str], hint: str) -> None:
 # libraries about what their wheel unpacks to.
 SIZES_MB = {
     AGENT.extra: AGENT.extra_mb,
-    "embedded": 71, "small": 156, "whisper": 105, "piper": 46, "cuda": 800,
+    "embedded": 71, "small": 156, "llama": 100, "whisper": 105, "piper": 46, "cuda": 800,
     "anthropic": 20, "voice": 21,
 }  # fmt: skip
 
@@ -297,7 +297,12 @@ SHIPPED = Path(__file__).with_name("weights.toml")
 # a mirror with models of your own. Every list of downloads names it.
 PINS_VARIABLE = "TURNGAP_PINS"
 # The engine and the setting that name them.
-_SETTINGS = {"whisper": "whisper,model=", "piper": "piper,voice=", "llm": "vllm,model="}
+_SETTINGS = {
+    "whisper": "whisper,model=",
+    "piper": "piper,voice=",
+    "llm": "vllm,model=",
+    "gguf": "llama,model=",
+}
 
 
 class _Table(BaseModel):

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +15,14 @@ from pipecat.pipeline.worker import PipelineParams
 from pipecat.processors.aggregators.llm_context import LLMContext
 from reserved_ports import reserved_port
 from running_line import InstantClock, running
+from tiny_gguf import write_tiny_gguf
 
-from turngap.agent.stack import found_of, held_out_of
+from turngap.agent.stack import found_of
 from turngap.core.errors import AgentError
 from turngap.thoughts import BEGINS_IN_THOUGHT
 from turngap_services.llm import local
+from turngap_services.llm.llama import LlamaSettings
+from turngap_services.llm.llama.model import LlamaLLMService
 from turngap_services.llm.local import (
     WAIT_S,
     LocalSettings,
@@ -28,9 +32,6 @@ from turngap_services.llm.local import (
     ready,
     servers,
 )
-from turngap_services.llm.small import SPEC as SMALL
-from turngap_services.llm.small import SmallSettings
-from turngap_services.llm.small.model import SmallLLMService
 from turngap_services.llm.wire import REASONING_OFF, THOUGHTS
 
 
@@ -38,6 +39,13 @@ from turngap_services.llm.wire import REASONING_OFF, THOUGHTS
 def waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have servers waited for on a busy machine, too."""
     monkeypatch.setattr(local, "servers", partial(servers, wait_s=60.0))
+
+
+@pytest.fixture(autouse=True)
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a tiny model answer in this process."""
+    own = partial(LlamaSettings, model=str(write_tiny_gguf(tmp_path / "tiny.gguf")))
+    monkeypatch.setattr(local, "LlamaSettings", own)
 
 
 def port_of(fake: FakeOpenAI) -> int:
@@ -134,11 +142,11 @@ async def test_a_server_that_does_not_answer_a_question_is_passed_over(
         assert f"not m of a server at {bad.base_url}, because" in chosen(settings).why
 
 
-def test_if_no_server_answers_a_question_the_projects_own_model_does() -> None:
+def test_if_no_server_answers_a_question_the_model_in_process_does() -> None:
     with serving(FakeOpenAI(whole_status=500)) as bad:
         settings = LocalSettings(ports=(port_of(bad),))
         ready(settings)
-        assert isinstance(create(settings, InstantClock()), SmallLLMService)
+        assert isinstance(create(settings, InstantClock()), LlamaLLMService)
         assert f"not m of a server at {bad.base_url}, because" in chosen(settings).why
         with pytest.raises(AgentError, match="500"):
             ready(LocalSettings(base_url=bad.base_url))
@@ -185,21 +193,25 @@ def test_a_run_is_told_which_model_answers_and_what_is_known_of_it(closed: int) 
     assert found_of([(local.SPEC, served)]) == {
         "llm": f"m of the server at {fake.base_url}, as llm.base_url says"
     }
-    assert held_out_of([(local.SPEC, served)]) == ()
-    own = LocalSettings(ports=(closed,), model="none-such")
-    assert held_out_of([(local.SPEC, own)]) == ()  # not known before the agent has started
-    ready(own)
-    assert held_out_of([(local.SPEC, own)]) == held_out_of([(SMALL, SmallSettings())]) != ()
 
 
-async def test_without_a_server_the_projects_own_model_answers_and_says_so(closed: int) -> None:
+async def test_without_a_server_a_model_in_process_answers_and_says_so(closed: int) -> None:
     settings = LocalSettings(ports=(closed,))
     ready(settings)
-    assert isinstance(create(settings, InstantClock()), SmallLLMService)
-    assert "which knows its own domain only" in chosen(settings).why
+    assert isinstance(create(settings, InstantClock()), LlamaLLMService)
+    assert "in this process, a very small model: no server answers" in chosen(settings).why
     assert "calls no tools" in (local.SPEC.why_no_tools(settings) or "")
-    # A fact of its own prompt, whatever the stack's prompt says.
-    assert "sunny" in await reply(settings, "what's the weather like today")
+    assert await reply(settings, "what's the weather like today")
+
+
+def test_the_model_in_process_is_fetched_only_where_no_server_is(
+    closed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "LlamaSettings", LlamaSettings)
+    with serving(FakeOpenAI()) as fake:
+        assert local.SPEC.downloads(LocalSettings(ports=(port_of(fake),))) == []
+    (weights,) = local.SPEC.downloads(LocalSettings(ports=(closed,)))
+    assert weights.files[0].path.endswith(".gguf")
 
 
 @pytest.mark.parametrize("refuses", ["", "reasoning_effort", "chat_template_kwargs"])

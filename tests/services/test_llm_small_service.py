@@ -1,7 +1,7 @@
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from pipecat.frames.frames import (
@@ -16,19 +16,20 @@ from pipecat.frames.frames import (
 from pipecat.metrics.metrics import LLMUsageMetricsData, TTFBMetricsData
 from pipecat.pipeline.worker import PipelineParams
 from pipecat.processors.aggregators.llm_context import LLMContext
-from running_line import PATIENCE_S, Line, running
+from running_line import PATIENCE_S, InstantClock, Line, running
 
 from turngap.core.errors import AgentError
+from turngap_services.llm.plain import InProcessLLMService, InProcessModel, Reply
 from turngap_services.llm.small import SmallSettings
-from turngap_services.llm.small.model import Reply, SmallLLMService, SmallModel, model_of
+from turngap_services.llm.small.model import create, model_of
 
 
 def asked(*texts: str) -> LLMContextFrame:
     return LLMContextFrame(LLMContext([{"role": "user", "content": text} for text in texts]))
 
 
-def service(model: object) -> SmallLLMService:
-    return SmallLLMService(settings=SmallSettings(), model=cast(SmallModel, model))
+def service(model: InProcessModel) -> InProcessLLMService:
+    return InProcessLLMService(model)
 
 
 def text(line: Line) -> str:
@@ -38,7 +39,6 @@ def text(line: Line) -> str:
 class Steered:
     """A model that says a word whenever the test lets it, until it is told to stop."""
 
-    begins_in_thought = False
     name = "steered"
 
     def __init__(self) -> None:
@@ -47,20 +47,19 @@ class Steered:
         self.ended = threading.Event()
         self.error: AgentError | None = None
 
-    def prompt(self, messages: list[dict[str, Any]]) -> list[str]:
-        return [m["content"] for m in messages]
-
-    def say(self, prompt: list[str], hear: Callable[[str], None], stop: threading.Event) -> Reply:
+    def reply(
+        self, messages: Sequence[dict[str, Any]], hear: Callable[[str], None], stop: threading.Event
+    ) -> Reply:
         self.stops.append(stop)
         for count in range(1, 100):
             # As in the engine, whether to stop is asked once a token.
             while not self.go.acquire(timeout=0.01):
                 if stop.is_set():
                     self.ended.set()
-                    return Reply(len(prompt), count, False)
+                    return Reply(len(messages), count, False)
             if self.error is not None:
                 raise self.error
-            hear(f"{prompt[-1]}{count} ")
+            hear(f"{messages[-1]['content']}{count} ")
         raise AssertionError("never stopped")
 
 
@@ -68,7 +67,7 @@ class Steered:
 async def test_the_shipped_models_answer(settings: dict[str, Any]) -> None:
     model = model_of(SmallSettings(**settings))
     params = PipelineParams(enable_metrics=True, enable_usage_metrics=True)
-    async with running(service(model), params=params) as line:
+    async with running(create(SmallSettings(**settings), InstantClock()), params=params) as line:
         await line.send(asked("turn off the kitchen lights"))
         await line.until(lambda: bool(line.of(LLMFullResponseEndFrame)))
     assert text(line) == "the kitchen lights are off."

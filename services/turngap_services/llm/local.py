@@ -1,4 +1,4 @@
-"""The model of a server that runs on this machine, or else the project's own.
+"""The model of a server that runs on this machine, or else a small one in this process.
 
 Servers are searched for only on loopback, and for half a second.
 """
@@ -8,29 +8,25 @@ import os
 import queue
 import re
 import threading
-import tomllib
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 from loguru import logger
 from pydantic import Field
 
-from turngap.backends import BackendSettings, BackendSpec, ConfiguredBackend
+from turngap.backends import BackendSettings, BackendSpec, ConfiguredBackend, Weights
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 from turngap.core.untrusted import printable
-from turngap_services.llm.small import SPEC as SMALL
-from turngap_services.llm.small import SmallSettings
+from turngap_services.llm.llama import SPEC as LLAMA
+from turngap_services.llm.llama import LlamaSettings, weights_of
 from turngap_services.llm.vllm import VllmSettings
 
 if TYPE_CHECKING:
     from pipecat.services.llm_service import LLMService
-
-    from turngap.core.run_record import HeldOutRecord
 
 # Where servers listen by default, in the order in which they are asked.
 PORTS = {11434: "Ollama", 8080: "llama.cpp", 1234: "LM Studio", 8000: "vLLM"}
@@ -136,12 +132,12 @@ class Choice:
     """The source of an answer, and the reason for it.
 
     Attributes:
-        server: the server and its model; None for the project's own model.
-        own: settings of the project's own model.
+        server: the server and its model; None for the one in this process.
+        own: settings of the model in this process.
     """
 
     server: VllmSettings | None
-    own: SmallSettings
+    own: LlamaSettings
     why: str
 
 
@@ -171,10 +167,10 @@ def ready(settings: LocalSettings) -> Choice:
 
 
 def _choices(settings: LocalSettings) -> list[Choice]:
-    """Look for servers, once a process; the project's own model is the last choice."""
+    """Look for servers, once a process; the model in this process is the last choice."""
     key = settings.model_dump_json()
     if key not in _CHOICES:
-        own = SmallSettings(library=settings.library, system_prompt=_own_prompt())
+        own = LlamaSettings(library=settings.library, temperature=settings.temperature)
         if settings.base_url is not None:
             why = f"the server at {settings.base_url}, as llm.base_url says"
             server = _server(settings, settings.base_url, settings.model)
@@ -184,13 +180,7 @@ def _choices(settings: LocalSettings) -> list[Choice]:
     return _CHOICES[key]
 
 
-def _own_prompt() -> str:
-    """Return the prompt of the project's own model: without these facts it makes them up."""
-    stack = resources.files("turngap_services.stacks").joinpath("embedded.toml").read_text("utf-8")
-    return str(tomllib.loads(stack)["pipeline"]["system_prompt"])
-
-
-def _choices_here(settings: LocalSettings, own: SmallSettings) -> list[Choice]:
+def _choices_here(settings: LocalSettings, own: LlamaSettings) -> list[Choice]:
     able: list[tuple[LocalServer, str]] = []
     for server in servers(settings.ports):
         model = settings.model if settings.model in server.models else None
@@ -207,8 +197,8 @@ def _choices_here(settings: LocalSettings, own: SmallSettings) -> list[Choice]:
     asked = ", ".join(f"{PORTS.get(port, 'port')} {port}" for port in settings.ports)
     lacks = f" with the model {settings.model!r}" if settings.model else ""
     why = (
-        f"the project's own model, which knows its own domain only: no server{lacks} answers "
-        f"on this machine ({asked or 'no port was asked'}); start one, or --set "
+        f"{own.model} in this process, a very small model: no server{lacks} answers on this "
+        f"machine ({asked or 'no port was asked'}); start one, or --set "
         "llm.base_url=http://HOST:PORT/v1"
     )
     return [*choices, Choice(None, own, why)]
@@ -245,7 +235,7 @@ def _tried(choices: list[Choice]) -> Choice:
 
 def _answering(choice: Choice) -> Choice:
     if choice.server is None:
-        ConfiguredBackend(SMALL.name, SMALL, choice.own).prepare()
+        ConfiguredBackend(LLAMA.name, LLAMA, choice.own).prepare()
         return choice
     from turngap_services.llm.vllm.service import connected
 
@@ -269,27 +259,22 @@ def create(settings: LocalSettings, clock: Clock) -> "LLMService[Any]":
     """Make the service of one session."""
     choice = ready(settings)
     if choice.server is None:
-        return SMALL.create(choice.own, clock)
+        return LLAMA.create(choice.own, clock)
     from turngap_services.llm.vllm.service import connected, service
 
     return service(choice.server, connected(choice.server))
 
 
 def _toolless(settings: LocalSettings) -> str | None:
-    """Return why it calls no tools: without a server, the project's own model cannot call them."""
+    """Return why it calls no tools: without a server, the model in this process calls none."""
     found = chosen(settings)
     return found.why if found.server is None else None
 
 
-def _own(settings: LocalSettings) -> SmallSettings | None:
-    """Return the settings of the project's own model, once it is the one that answers."""
-    answers = _READY.get(settings.model_dump_json())
-    return answers.own if answers is not None and answers.server is None else None
-
-
-def _held_out(settings: LocalSettings) -> "HeldOutRecord | None":
-    own = _own(settings)
-    return own and next(iter(SMALL.held_out_shares(own)), None)
+def _weights(settings: LocalSettings) -> Weights | None:
+    """Return the weights that are loaded where no server answers."""
+    choice = chosen(settings)
+    return weights_of(choice.own) if choice.server is None else None
 
 
 SPEC = BackendSpec(
@@ -298,15 +283,14 @@ SPEC = BackendSpec(
     settings_type=LocalSettings,
     create=create,
     prepare=ready,
-    requires=SMALL.requires,
+    requires=LLAMA.requires,
+    weights=_weights,
     finds=lambda settings: chosen(settings).why,
-    held_out=_held_out,
-    narrow=lambda settings: _own(settings) is not None,
-    licence=f"{SMALL.licence}",
+    licence=LLAMA.licence,
     tools=True,
     toolless=_toolless,
     judges=False,
     notes="A server on this machine: "
     + ", ".join(f"{n} ({p})" for p, n in PORTS.items())
-    + "; else the project's own model.",
+    + "; else SmolLM2-135M in process.",
 )

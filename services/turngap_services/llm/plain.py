@@ -1,8 +1,11 @@
 """LLM services of turngap's own, which see a conversation as roles and texts."""
 
+import asyncio
 import json
-from collections.abc import Sequence
-from typing import Any, TypedDict
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypedDict
 
 from pipecat.adapters.llm.base_llm_adapter import BaseLLMAdapter
 from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
@@ -20,6 +23,8 @@ from pipecat.services.llm_service import LLMService
 from pipecat.services.settings import LLMSettings
 
 from turngap.backends import COUNTS
+from turngap.core.errors import AgentError
+from turngap.thoughts import BEGINS_IN_THOUGHT
 
 
 class PlainParams(TypedDict):
@@ -119,6 +124,110 @@ class PlainLLMService(LLMService[PlainAdapter]):
                 prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion
             )
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The end of a reply.
+
+    Attributes:
+        prompt_tokens: tokens of the prompt.
+        tokens: tokens of the reply, the end mark included.
+        finished: the reply came to its end or to its limit; False if it was stopped.
+    """
+
+    prompt_tokens: int
+    tokens: int
+    finished: bool
+
+
+class InProcessModel(Protocol):
+    """A language model in this process, which any number of threads may ask."""
+
+    name: str
+
+    def reply(
+        self, messages: Sequence[dict[str, Any]], hear: Callable[[str], None], stop: threading.Event
+    ) -> Reply:
+        """Answer a conversation. Blocks until the reply has ended, without holding the GIL.
+
+        Args:
+            messages: roles and texts.
+            hear: called with each piece of text as soon as it is there, in any thread.
+            stop: once set, the reply ends with the next token.
+
+        Raises:
+            AgentError: the engine failed.
+        """
+        ...
+
+
+class InProcessLLMService(PlainLLMService):
+    """A service whose model runs in a thread of this process, token by token.
+
+    An interruption stops the model at its current token.
+
+    Args:
+        model: what answers.
+        system_prompt: takes the place of the conversation's own, if given.
+        begins_in_thought: the chat template begins the reply within a thought.
+        chosen: the arguments of `plain_settings`.
+    """
+
+    def __init__(
+        self,
+        model: InProcessModel,
+        *,
+        system_prompt: str | None = None,
+        begins_in_thought: bool = False,
+        **chosen: Any,
+    ) -> None:
+        super().__init__(model.name, **chosen)
+        self._model = model
+        self._system_prompt = system_prompt
+        setattr(self, BEGINS_IN_THOUGHT, begins_in_thought)
+
+    def messages_of(self, context: LLMContext) -> list[dict[str, Any]]:
+        messages = plain_messages(context)
+        if self._system_prompt is None:
+            return messages
+        said = [message for message in messages if message["role"] != "system"]
+        return [{"role": "system", "content": self._system_prompt}, *said]
+
+    async def _answer(self, context: LLMContext) -> None:
+        try:
+            await self._say(context)
+        except AgentError as e:
+            await self.push_error(f"{e.message} ({e.hint})", exception=e)
+
+    async def _say(self, context: LLMContext) -> None:
+        await self.start_ttfb_metrics()
+        messages = self.messages_of(context)
+        loop = asyncio.get_running_loop()
+        pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        stop = threading.Event()
+
+        def hear(piece: str) -> None:
+            loop.call_soon_threadsafe(pieces.put_nowait, piece)
+
+        def run() -> Reply:
+            try:
+                return self._model.reply(messages, hear, stop)
+            finally:
+                loop.call_soon_threadsafe(pieces.put_nowait, None)
+
+        reply = loop.run_in_executor(None, run)
+        try:
+            said = 0
+            while (piece := await pieces.get()) is not None:
+                if said == 0:
+                    await self.stop_ttfb_metrics()
+                said += 1
+                await self._push_llm_text(piece)
+        finally:
+            stop.set()
+            done = await reply  # within a token, also when this is cancelled
+            await self._count_tokens(done.prompt_tokens, done.tokens)
 
 
 def offered(context: LLMContext) -> Sequence[FunctionSchema]:

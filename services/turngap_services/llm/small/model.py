@@ -1,12 +1,10 @@
 """A CTranslate2 model with its tokenizer and chat template: prompts in, pieces of text out."""
 
-import asyncio
 import json
 import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,14 +12,13 @@ from typing import Any
 import ctranslate2
 from jinja2 import Template, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from pipecat.processors.aggregators.llm_context import LLMContext
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
-from turngap.thoughts import BEGINS_IN_THOUGHT, ends_within_thought, is_of_marker
-from turngap_services.llm.plain import PlainLLMService, plain_messages
+from turngap.thoughts import ends_within_thought, is_of_marker
+from turngap_services.llm.plain import InProcessLLMService, Reply
 from turngap_services.llm.small import SmallSettings
 from turngap_services.loading import Loaded, engine_trouble, first_line, place, require_files
 
@@ -37,21 +34,6 @@ _CONVERT = (
 # good (15 MB for 300 tokens of a model of 0.5 B), so only the first few are: an agent has one.
 _MOST_KEPT = 4
 _LESS_MEMORY = "a smaller model (--set llm.model=DIR) or fewer llm.workers need less"
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The end of a reply.
-
-    Attributes:
-        prompt_tokens: tokens of the prompt.
-        tokens: tokens of the reply, the end mark included.
-        finished: the reply came to its end or to `max_tokens`; False if it was stopped.
-    """
-
-    prompt_tokens: int
-    tokens: int
-    finished: bool
 
 
 class SmallModel:
@@ -214,10 +196,19 @@ class SmallModel:
             ) from e
         return Reply(len(prompt), count, not stop.is_set())
 
+    def reply(
+        self,
+        messages: Sequence[dict[str, Any]],
+        hear: Callable[[str], None],
+        stop: threading.Event,
+    ) -> Reply:
+        """Answer a conversation; arguments and errors are those of `prompt` and `say`."""
+        return self.say(self.prompt(messages), hear, stop)
+
     def warm_up(self) -> None:
         """Make an unheard reply, because the first one is slow."""
         messages = [{"role": "system", "content": "hello"}, {"role": "user", "content": "hello"}]
-        self.say(self.prompt(messages), lambda _: None, threading.Event())
+        self.reply(messages, lambda _: None, threading.Event())
 
 
 _LOADED = Loaded[SmallModel]()
@@ -273,71 +264,19 @@ def _mark(value: Any) -> str:
     return value["content"] if isinstance(value, dict) else value or ""
 
 
-class SmallLLMService(PlainLLMService):
-    """A service whose model runs in a thread of this process, token by token.
-
-    An interruption stops the model at its current token.
-    """
-
-    def __init__(self, *, settings: SmallSettings, model: SmallModel) -> None:
-        super().__init__(
-            model.name,
-            temperature=settings.temperature,
-            max_tokens=settings.max_tokens,
-            seed=settings.seed,
-        )
-        self._model = model
-        self._system_prompt = settings.system_prompt
-        setattr(self, BEGINS_IN_THOUGHT, model.begins_in_thought)
-
-    async def _answer(self, context: LLMContext) -> None:
-        try:
-            await self._say(context)
-        except AgentError as e:
-            await self.push_error(f"{e.message} ({e.hint})", exception=e)
-
-    def _messages(self, context: LLMContext) -> list[dict[str, Any]]:
-        messages = plain_messages(context)
-        if self._system_prompt is None:
-            return messages
-        said = [message for message in messages if message["role"] != "system"]
-        return [{"role": "system", "content": self._system_prompt}, *said]
-
-    async def _say(self, context: LLMContext) -> None:
-        await self.start_ttfb_metrics()
-        prompt = self._model.prompt(self._messages(context))
-        loop = asyncio.get_running_loop()
-        pieces: asyncio.Queue[str | None] = asyncio.Queue()
-        stop = threading.Event()
-
-        def hear(piece: str) -> None:
-            loop.call_soon_threadsafe(pieces.put_nowait, piece)
-
-        def run() -> Reply:
-            try:
-                return self._model.say(prompt, hear, stop)
-            finally:
-                loop.call_soon_threadsafe(pieces.put_nowait, None)
-
-        reply = loop.run_in_executor(None, run)
-        try:
-            said = 0
-            while (piece := await pieces.get()) is not None:
-                if said == 0:
-                    await self.stop_ttfb_metrics()
-                said += 1
-                await self._push_llm_text(piece)
-        finally:
-            stop.set()
-            done = await reply  # within a token, also when this is cancelled
-            await self._count_tokens(done.prompt_tokens, done.tokens)
-
-
 def prepare(settings: SmallSettings) -> None:
     """Load and warm the model, so that no session pays for the first reply's extra work."""
     model_of(settings).warm_up()
 
 
-def create(settings: SmallSettings, clock: Clock) -> SmallLLMService:
+def create(settings: SmallSettings, clock: Clock) -> InProcessLLMService:
     """Make the service of one session; sessions with the same settings share the model."""
-    return SmallLLMService(settings=settings, model=model_of(settings))
+    model = model_of(settings)
+    return InProcessLLMService(
+        model,
+        begins_in_thought=model.begins_in_thought,
+        system_prompt=settings.system_prompt,
+        temperature=settings.temperature,
+        max_tokens=settings.max_tokens,
+        seed=settings.seed,
+    )

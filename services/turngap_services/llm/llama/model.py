@@ -1,0 +1,204 @@
+"""A llama.cpp model in this process: conversations in, pieces of text out.
+
+llama.cpp keeps what it has read of each conversation, so a turn reads only what is new. The stack's
+`warm.prefix` makes it read the conversation while the person speaks.
+"""
+
+import asyncio
+import re
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pipecat.processors.aggregators.llm_context import LLMContext
+from xllamacpp import CommonParams, Server  # pyright: ignore[reportAttributeAccessIssue]
+
+from turngap.backends.weights import at_home, folder_of
+from turngap.core.clock import Clock
+from turngap.core.errors import AgentError
+from turngap_services.llm.llama import LlamaSettings, weights_of
+from turngap_services.llm.plain import InProcessLLMService, Reply
+from turngap_services.loading import Loaded
+
+# A request that is given up, because the person speaks on, ends at the next batch of its prompt.
+_BATCH = 64
+# What llama.cpp keeps of conversations that another one has taken the place of.
+_CACHE_MIB = 256
+# When a conversation is too long, this many of its oldest messages are left out at a time, so that
+# its beginning, which llama.cpp has read, stays the same for some turns.
+_LEAVE_OUT = 8
+# Tokens that may be repeated; with llama.cpp's own 2, "I need a" could not be said twice in a call.
+_DRY_LENGTH = 3
+# The end of a sentence that another one follows; not that of a title.
+_END = re.compile(r"(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bDr)(?<!\bSt)[.!?]+[\"'”’)\]]*\s+(?=\S)")
+
+
+class LlamaModel:
+    """A loaded model. Any number of threads may ask it; it makes `workers` replies at a time.
+
+    Attributes:
+        name: the name in the settings, or the file's name.
+
+    Raises:
+        InputError: an unknown name.
+        AgentError: it is not there, cannot be downloaded, or cannot be loaded.
+    """
+
+    def __init__(self, settings: LlamaSettings) -> None:
+        weights = weights_of(settings)
+        path = at_home(settings.model)
+        if weights is not None:
+            path = folder_of(weights) / weights.files[0].path
+        self.name = settings.model if weights is not None else path.stem
+        self._settings = settings
+        if not path.is_file():
+            raise AgentError(
+                "model.missing", f"no model at {path}", hint="give the path of a .gguf file"
+            )
+        params = CommonParams()
+        params.model.path = str(path)
+        params.n_ctx = settings.context * settings.workers  # shared out among the workers
+        params.n_parallel = settings.workers
+        params.n_batch = params.n_ubatch = _BATCH
+        params.cache_ram_mib = _CACHE_MIB
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings.threads
+        params.verbosity = -1
+        # llama.cpp also listens on a port of 127.0.0.1; no one else is to use it.
+        params.api_keys = [secrets.token_hex(16)]
+        try:
+            self._server = Server(params)
+        except RuntimeError as e:
+            raise AgentError(
+                "model.damaged",
+                f"llama.cpp cannot load the model {path}",
+                hint="fetch it again, choose another with --set llm.model=FILE.gguf, or lower "
+                "llm.context if memory is short",
+            ) from e
+
+    def reply(
+        self,
+        messages: Sequence[dict[str, Any]],
+        hear: Callable[[str], None],
+        stop: threading.Event,
+        max_tokens: int | None = None,
+    ) -> Reply:
+        """Answer a conversation; see `InProcessModel`. With `max_tokens` 0 it is only read."""
+        system = [m for m in messages if m["role"] in {"system", "developer"}]
+        said = [m for m in messages if m["role"] not in {"system", "developer"}]
+        while True:
+            attempt = Attempt(hear, stop, self._settings.max_sentences)
+            self._server.handle_chat_completions(
+                {
+                    "messages": [*system, *said],
+                    "stream": True,
+                    "max_tokens": self._settings.max_tokens if max_tokens is None else max_tokens,
+                    "temperature": self._settings.temperature,
+                    "dry_multiplier": self._settings.dry_multiplier,
+                    "dry_allowed_length": _DRY_LENGTH,
+                    "seed": self._settings.seed,
+                    "cache_prompt": True,
+                    "return_progress": True,
+                    "timings_per_token": True,
+                    "chat_template_kwargs": {"enable_thinking": False},
+                },
+                attempt.on_chunk,
+            )
+            if (error := attempt.error) is None:
+                return Reply(attempt.prompt_tokens, attempt.tokens, not stop.is_set())
+            if error.get("type") != "exceed_context_size_error" or len(said) < 2:
+                raise AgentError(
+                    "model.failed",
+                    f"the model {self.name} failed: {error.get('message')}",
+                    hint="a longer llm.context, or another model with --set llm.model=FILE.gguf, "
+                    "may do",
+                )
+            said = said[min(_LEAVE_OUT, len(said) - 1) :]
+
+    def warm_up(self) -> None:
+        """Make an unheard reply, because the first one is slow."""
+        self.reply([{"role": "user", "content": "hello"}], lambda _: None, threading.Event())
+
+
+class Attempt:
+    """One request's answer, as its chunks come in."""
+
+    def __init__(
+        self, hear: Callable[[str], None], stop: threading.Event, max_sentences: int | None
+    ) -> None:
+        self._hear = hear
+        self._stop = stop
+        self._max_sentences = max_sentences
+        self._text = ""
+        self.error: dict[str, Any] | None = None
+        self.prompt_tokens = self.tokens = 0
+
+    def on_chunk(self, chunk: dict[str, Any]) -> bool:
+        """Take a chunk. Returns whether llama.cpp is to stop."""
+        if "error" in chunk:
+            self.error = chunk["error"]
+            return True
+        if timings := chunk.get("timings"):
+            self.prompt_tokens = timings["cache_n"] + timings["prompt_n"]
+            self.tokens = timings["predicted_n"]
+        choices = chunk.get("choices") or [{}]
+        piece = choices[0].get("delta", {}).get("content")
+        if not piece or self._stop.is_set():
+            return self._stop.is_set()
+        begun, self._text = len(self._text), self._text + piece
+        ends = [m.end() for m in _END.finditer(self._text)][: self._max_sentences]
+        is_full = len(ends) == self._max_sentences
+        if rest := self._text[begun : ends[-1] if is_full else None]:
+            self._hear(rest)
+        return is_full
+
+
+_LOADED = Loaded[LlamaModel]()
+
+
+def model_of(settings: LlamaSettings) -> LlamaModel:
+    """Return the model of these settings, loaded once a process; raises as `LlamaModel` does."""
+    key = settings.model_dump_json(exclude={"library"})  # the model does not depend on the library
+    return _LOADED.get(key, lambda: LlamaModel(settings))
+
+
+class LlamaLLMService(InProcessLLMService):
+    """An in-process service that can read a conversation before it is to be answered."""
+
+    def __init__(self, settings: LlamaSettings, model: LlamaModel) -> None:
+        super().__init__(
+            model,
+            temperature=settings.temperature,
+            max_tokens=settings.max_tokens,
+            seed=settings.seed,
+        )
+        self._llama = model
+
+    async def run_inference(
+        self,
+        context: LLMContext,
+        max_tokens: int | None = None,
+        system_instruction: str | None = None,
+        response_schema: dict[str, Any] | None = None,
+    ) -> str | None:
+        """Return the reply to a conversation, for requests outside of the pipeline."""
+        messages = self.messages_of(context)
+        if system_instruction is not None:
+            messages.insert(0, {"role": "system", "content": system_instruction})
+        pieces: list[str] = []
+        stop = threading.Event()
+        try:
+            await asyncio.to_thread(self._llama.reply, messages, pieces.append, stop, max_tokens)
+        finally:
+            stop.set()  # also when this is cancelled
+        return "".join(pieces)
+
+
+def prepare(settings: LlamaSettings) -> None:
+    """Load and warm the model, so that no session pays for the first reply's extra work."""
+    model_of(settings).warm_up()
+
+
+def create(settings: LlamaSettings, clock: Clock) -> LlamaLLMService:
+    """Make the service of one session; sessions with the same settings share the model."""
+    return LlamaLLMService(settings, model_of(settings))

@@ -77,21 +77,27 @@ def active_level(sound: Sound, speech: SpeechBounds) -> float:
     return float(np.sqrt(powers[powers >= powers.max() * 10 ** (-ACTIVE_DB / 10)].mean()))
 
 
-def make_library(voices: Path, condition: str, library: Path) -> None:
+def make_library(voices: Path, condition: str, library: Path, *, turns_a_call: int = 1) -> None:
     """Write a library of the recordings in a folder, as they sound under that condition.
+
+    Each call has up to `turns_a_call` recordings, in the order of `voices.json`.
 
     Raises:
         InputError: the folder lacks a readable `voices.json`, or a recording that it names.
     """
     (library / "voices").mkdir(parents=True, exist_ok=True)
-    for name, say, speech in _told(voices):
-        sound, later_ms = CONDITIONS[condition](_read(voices, name, speech), speech)
-        file = f"voices/{name}.flac"
-        soundfile.write(library / file, np.clip(sound, -1, 1), RATE, subtype="PCM_16")
-        bounds = {"start_ms": speech.start_ms + later_ms, "end_ms": speech.end_ms + later_ms}
-        turn = {"say": say, "audio": file, "speech": bounds, "reply": REPLY}
+    told = _told(voices)
+    for first in range(0, len(told), turns_a_call):
+        turns: list[dict[str, object]] = []
+        for name, say, speech in told[first : first + turns_a_call]:
+            sound, later_ms = CONDITIONS[condition](_read(voices, name, speech), speech)
+            file = f"voices/{name}.flac"
+            soundfile.write(library / file, np.clip(sound, -1, 1), RATE, subtype="PCM_16")
+            bounds = {"start_ms": speech.start_ms + later_ms, "end_ms": speech.end_ms + later_ms}
+            turns.append({"say": say, "audio": file, "speech": bounds, "reply": REPLY})
+        name, say, _ = told[first]
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-        scenario = {"name": slug, "about": say, "voices": "recorded", "turns": [turn]}
+        scenario = {"name": slug, "about": say, "voices": "recorded", "turns": turns}
         # JSON is YAML.
         (library / f"{slug}.yaml").write_text(json.dumps(scenario), encoding="utf-8")
 

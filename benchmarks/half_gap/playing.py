@@ -10,6 +10,7 @@ from pathlib import Path
 from loguru import logger
 
 from half_gap.contenders import Contender
+from turngap.core.budget import STARVED_MS
 from turngap.core.errors import AgentError
 from turngap.play.plan import PlayPlan, Progress
 from turngap.play.rounds import play_in_turns
@@ -41,10 +42,16 @@ class Piece:
     condition: str = ""
     rounds: int = 1
     phases: int = 1
+    starved_ms: float = STARVED_MS
 
     @property
     def plan(self) -> PlayPlan:
-        return PlayPlan(scenarios=self.scenarios, rounds=self.rounds, phases=self.phases)
+        return PlayPlan(
+            scenarios=self.scenarios,
+            rounds=self.rounds,
+            phases=self.phases,
+            starved_ms=self.starved_ms,
+        )
 
     def run(self, number: int, folder: Path, *, virtual: bool) -> RunInProgress:
         """Begin the run of the contender of that number."""

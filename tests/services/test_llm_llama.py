@@ -142,4 +142,4 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
         LlamaModel(LlamaSettings(model=str(tmp_path / "none.gguf")))
     with pytest.raises(InputError, match="unknown model 'gpt-9'") as error:
         LlamaModel(LlamaSettings(model="gpt-9"))
-    assert "smollm2-135m-instruct" in error.value.hint
+    assert "SmolLM2-135M-Instruct" in error.value.hint

@@ -9,7 +9,7 @@ from turngap.backends.weights import at_home
 from turngap.core.errors import InputError
 from turngap_services.loading import lazily, needs, pinned, pinned_names
 
-MODEL = "smollm2-135m-instruct"
+MODEL = "SmolLM2-135M-Instruct"
 
 
 class LlamaSettings(BackendSettings):

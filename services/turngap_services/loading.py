@@ -354,7 +354,7 @@ def pinned(kind: str, name: str) -> Weights | None:
         files,
         table.licence,
         pins=given,
-        fetched_as=_SETTINGS[kind] + name if kind in _SETTINGS else "",
+        fetched_as=_SETTINGS[kind] + name,
     )
 
 

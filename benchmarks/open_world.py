@@ -95,7 +95,7 @@ def piece(part: str, arguments: argparse.Namespace, scratch: Path) -> Piece:
         library = scratch / part
         a_call = TURNS_A_CALL if part == "calls" else 1
         people.make_library(arguments.voices, "original", library, turns_a_call=a_call)
-    scenarios = load_scenarios(scenario_paths(library, arguments.scenario or None))
+    scenarios = load_scenarios(scenario_paths(library, arguments.scenario))
     return Piece(part, who, scenarios, library, rounds=arguments.rounds, starved_ms=STARVED_MS)
 
 

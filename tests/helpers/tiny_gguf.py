@@ -6,7 +6,7 @@ import gguf
 import numpy as np
 from gguf.constants import TokenType
 
-CONTEXT = 512
+CONTEXT = 2048
 _WIDTH = 32
 _SPOKEN = b"abcdefghijklmnopqrstuvwxyz ."
 _TEMPLATE = (

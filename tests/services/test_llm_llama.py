@@ -10,7 +10,7 @@ from pipecat.frames.frames import LLMContextFrame, LLMFullResponseEndFrame, LLMT
 from pipecat.pipeline.worker import PipelineParams
 from pipecat.processors.aggregators.llm_context import LLMContext
 from running_line import InstantClock, running
-from tiny_gguf import CONTEXT, write_tiny_gguf
+from tiny_gguf import write_tiny_gguf
 
 from turngap.core.errors import AgentError, InputError
 from turngap_services.llm.llama import LlamaSettings
@@ -24,7 +24,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def settings(file: Path) -> LlamaSettings:
-    return LlamaSettings(model=str(file), context=CONTEXT, max_tokens=20, threads=1)
+    return LlamaSettings(model=str(file), context=512, max_tokens=20, threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_a_reply_ends_at_the_next_token_once_it_is_stopped(model: LlamaModel) ->
 
 def test_the_oldest_messages_of_a_long_conversation_are_left_out(model: LlamaModel) -> None:
     reply = model.reply(asked(*["one two three"] * 100), lambda _: None, threading.Event())
-    assert 0 < reply.prompt_tokens <= CONTEXT - 20
+    assert 0 < reply.prompt_tokens <= 512 - 20
     with pytest.raises(AgentError, match="exceeds the available context") as error:
         model.reply(asked("word " * 200), lambda _: None, threading.Event())
     assert "llm.context" in error.value.hint

@@ -97,19 +97,19 @@ async def replay(
         greeting_ms: how long the agent may take to greet; by default the first call shows how long.
         stop_on_error: end with the first call that the agent loses or ends early; by default the
             next one is played.
-        no_reply_ms: how long to wait for a reply, from the person's end.
+        no_reply_ms: how long to wait for a reply, from the end of the person's turn.
         quiet_ms: the silence that ends a reply, unless the agent says when it is over.
         starved_ms: how late the caller may be before a turn counts as starved.
         calibration: known gaps to measure first, about a second each; 0 for none.
         library: the folder of scenarios; by default `./scenarios`, or the one that ships.
-        label: what to call it in `turngap history`, in a line.
+        label: a one-line name for the run in `turngap history`.
         out: where runs are stored; by default `./runs`.
         otlp: the URL of an OpenTelemetry collector, which gets a trace of each conversation, and
             histograms; by default where `OTEL_EXPORTER_OTLP_ENDPOINT` says. The logger `turngap`
             logs what was sent, and warns of what could not be sent.
         settings: anything else to store with the run, for example the test that played it.
         on_turn: is called with each turn when it is stored, in another thread.
-        progress: whether a line on stderr shows how far it is, in a terminal or a notebook.
+        progress: whether a line on stderr shows how far the play is, in a terminal or a notebook.
 
     Returns:
         The stored run. Do not rely on its figures if `run.valid` is False.
@@ -187,12 +187,13 @@ async def check(  # noqa: D417
 
     Args:
         agent: the candidate; a stack's name, a stack file or a `ws://` URL.
-        against: the reference, which is played in turns with the candidate; the folder of another
-            checkout of turngap will do as well.
+        against: the reference, which is played alternately with the candidate; the folder of
+            another checkout of turngap will do as well.
         start, start_against: commands that start the agents of these URLs, as in `replay`.
         dialect, headers: how the agent's URL is spoken to, as in `replay`.
-        against_dialect, against_headers: the same of the reference's URL; by default the agent's
-            dialect, and its headers where the scheme and the host of both URLs are the same.
+        against_dialect, against_headers: dialect and headers of the reference's URL; by default the
+            agent's dialect, and its headers where the scheme and the host of both URLs are the
+            same.
         against_sets: settings of the reference, as `sets`.
         baseline: a stored reference in place of `against`, made with `save` on the same machine.
         budgets: `gap` or a stage's name to its budget in ms.
@@ -369,7 +370,7 @@ async def load(  # noqa: D417
         budget_ms: a turn is on time if its gap is at most this.
         target, confidence: the share of turns that has to be on time, and how sure that has to be.
         callers: how many processes call; by default as many as it takes.
-        on, ray_address: `"local"` or `"ray"`, and the cluster's address.
+        on, ray_address: where the callers run, `"local"` or `"ray"`, and the Ray cluster's address.
         seed: of the schedule, and for engines that draw random numbers.
         on_now: gets the progress about once a second, in another thread.
         agent, start, dialect, headers, scenarios, tag, llm, stt: as in `replay`.

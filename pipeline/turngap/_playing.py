@@ -1,8 +1,9 @@
 """Playing for scripts and notebooks: blocking or awaited, and one at a time in a process.
 
-Each play runs in an event loop of its own. In a thread where no loop runs, that loop runs right
-there. Where one runs (a notebook's cell, or an await of the async twin), it runs in another thread,
-so that whatever the caller's loop does meanwhile does not delay the instrument.
+Each play runs in an event loop of its own. If no event loop runs in the calling thread, the play's
+loop runs there. If one does (in a notebook's cell, or an await of the async twin), the play's loop
+runs in another thread, so that whatever the caller's loop does meanwhile does not delay the
+instrument.
 """
 
 import asyncio
@@ -54,7 +55,7 @@ class _Playing(Generic[Result]):
         return await self._main
 
     def stop(self) -> None:
-        """End it as Ctrl-C does; played turns are stored. `done` says when it has ended."""
+        """End the coroutine as Ctrl-C does; played turns are stored. `done` says when it ended."""
         self._begun.wait()
         with suppress(RuntimeError):  # its loop has closed: it has ended by itself
             self._loop.call_soon_threadsafe(self._task.cancel if self._task else bool)
@@ -83,7 +84,7 @@ def blocking(play: Callable[P, Coroutine[Any, Any, Result]]) -> Callable[P, Resu
 
 
 def awaitable(play: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Result]]:
-    """Build the async twin of what `blocking` made; the caller's own loop continues meanwhile."""
+    """Build the async twin of a `blocking` function; the awaiting event loop runs on meanwhile."""
     coroutine: Callable[P, Coroutine[Any, Any, Result]] = getattr(play, "__wrapped__")  # noqa: B009
 
     @wraps(coroutine)
@@ -107,7 +108,7 @@ def awaitable(play: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Resu
 def _interruptible() -> Iterator[None]:
     """Let Ctrl-C interrupt a wait in the main thread.
 
-    `asyncio.run` answers it by cancelling its task, which would see that only after the wait.
+    `asyncio.run` answers Ctrl-C by cancelling its task, which would notice only after the wait.
     """
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if main else None
@@ -129,7 +130,7 @@ _WITHIN: ContextVar[bool] = ContextVar("within", default=False)
 async def _alone(main: Coroutine[Any, Any, Result]) -> Result:
     """Play while nothing else in this process plays: two callers would disturb each other.
 
-    An error ends up in notebooks and in the logs of CI, so no secret of a URL stays in it.
+    Errors end up in notebooks and CI logs, so the secrets of URLs are removed from them.
     """
     if _WITHIN.get():
         main.close()
@@ -168,7 +169,7 @@ async def _alone(main: Coroutine[Any, Any, Result]) -> Result:
 def quietly() -> Iterator[None]:
     """Keep pipecat quiet while it is first imported: it logs a greeting, and it warns.
 
-    What it warns of are deprecations of its own; tests that turn warnings into errors would fail.
+    It warns of its own deprecations, which would fail tests that turn warnings into errors.
     """
     from loguru import logger
 
@@ -188,8 +189,8 @@ class Line:
     """A line on stderr that shows how far a play is, in a terminal or a notebook; silent elsewhere.
 
     Args:
-        total: steps, or seconds, as far as they are known.
-        planned_s: how long all of it is expected to take.
+        total: the number of steps, or of seconds, as far as it is known.
+        planned_s: how long the whole play is expected to take.
         on: False: silent everywhere.
     """
 

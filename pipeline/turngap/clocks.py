@@ -131,7 +131,7 @@ class Sleepers:
         heapq.heappush(self._heap, (instant_ns, next(self._order), woken, call))
 
     def next_ns(self) -> int | None:
-        """Return when the next of them is due; None if no one sleeps."""
+        """Return when the next sleeper is due; None if none sleeps."""
         while self._heap and self._heap[0][2].done():
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
@@ -162,7 +162,7 @@ class LoopTimer:
     A timer for each sleep would cost five system calls, and 100 calls sleep 25,000 times a second.
 
     Attributes:
-        precise: how many of them want to be woken precisely.
+        precise: how many of the sleepers want to be woken precisely.
     """
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ class LoopTimer:
             self._set(self._timer, ring_ns)
 
     async def waited(self, woken: asyncio.Future[None]) -> None:
-        """Wait for `woken`, which was added."""
+        """Wait for `woken`, which `add` has taken."""
         try:
             await woken
         except asyncio.CancelledError:

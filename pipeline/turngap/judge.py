@@ -210,7 +210,8 @@ def judge_backend(text: str, library: Path | None) -> ConfiguredBackend:
     """Parse and configure the LLM for `--judge`.
 
     Raises:
-        InputError: a wrong form, an unknown backend or setting, or an LLM that cannot judge.
+        InputError: `text` is not `LLM[,KEY=VALUE…]`, or names an unknown backend or setting, or an
+            LLM that cannot judge.
         AgentError: this machine lacks something that it needs.
     """
     choice = BackendChoice.parse(text)
@@ -229,7 +230,7 @@ def recogniser_backend(text: str, library: Path | None) -> ConfiguredBackend:
     """Parse and configure the STT for `--transcribe`, set to listen to the agent.
 
     Raises:
-        InputError: unknown backend or setting, or not of that form.
+        InputError: `text` is not `STT[,KEY=VALUE…]`, or names an unknown backend or setting.
         AgentError: this machine lacks something that it needs.
     """
     choice = BackendChoice.parse(text)

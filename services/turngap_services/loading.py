@@ -57,7 +57,7 @@ class Fitted(BaseModel):
     kind: ClassVar[str]  # of the error that says a file is not what the command writes
 
     about: str
-    """The data that it was fitted on, and the command."""
+    """The data that the parameters were fitted on, and the command that fitted them."""
     log_odds: dict[str, float]
     """How much each feature adds to the log odds."""
 
@@ -280,7 +280,7 @@ def load_libraries() -> None:
     """Open the system's cuBLAS, or else the extra's, so that CTranslate2 finds it by name.
 
     Raises:
-        OSError: it is in neither place, or cannot be opened.
+        OSError: the library is in neither place, or cannot be opened.
     """
     for name in LIBRARIES:
         try:

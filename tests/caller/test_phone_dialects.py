@@ -425,7 +425,7 @@ def test_a_part_that_is_missing_is_left_out_with_a_reason(said: Any, why: str) -
 
 
 def test_what_is_too_long_is_left_out() -> None:
-    with pytest.raises(ValueError, match="characters, where 1,048,576 are the most"):
+    with pytest.raises(ValueError, match="characters, expected at most 1,048,576"):
         opened("twilio").receive_data(" " * (MOST_JSON + 1))
 
 

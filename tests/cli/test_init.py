@@ -240,7 +240,7 @@ def test_a_person_at_a_terminal_is_asked(
     monkeypatch.setattr(agents, "_can_ask", lambda: True)
     monkeypatch.setattr("typer.prompt", lambda *_, **__: 3)
     done = turngap_here(capsys, "init")
-    assert (done.code, "there is no number 3" in done.err) == (2, True)
+    assert (done.code, "the list has no number 3" in done.err) == (2, True)
     monkeypatch.setattr("typer.prompt", lambda *_, **__: 2)
     done = turngap_here(capsys, "init")
     assert done.code == 0, done.err

@@ -135,7 +135,7 @@ def test_the_curve_of_a_bot_starts_it(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("replay", "--start", BOT), "turngap starts it itself"),
+        (("replay", "--start", BOT), "turngap starts embedded itself"),
         (("check", "--start-against", BOT, "--budget", "gap=800"), "no URL of the reference"),
         (
             ("check", "--start", BOT, "--agent", HERE, "--against", HERE, "--start-against", BOT),

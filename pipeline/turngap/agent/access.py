@@ -82,7 +82,7 @@ class Access:
         """Return the access to a server bound to `host`, with a new token if it needs one.
 
         Raises:
-            InputError: the token is too short to be safe, or an origin is not one.
+            InputError: the token is too short to be safe, or an origin is malformed.
         """
         if token is not None and not re.fullmatch(r"[A-Za-z0-9_-]{16,256}", token):
             raise InputError(
@@ -153,7 +153,7 @@ class Seats:
 
     @property
     def why_none(self) -> str:
-        """Return why no call is taken; empty if one can be taken."""
+        """Return why the next call is refused; empty if it can be taken."""
         if self.drains:
             return "this agent is shutting down and takes no new calls"
         if self.taken < self.most:
@@ -163,10 +163,10 @@ class Seats:
 
     @asynccontextmanager
     async def seat(self) -> AsyncIterator[None]:
-        """Take a seat for as long as this lasts; wait a moment if one is about to be free.
+        """Take a seat until the context ends; wait a moment if a seat is about to be free.
 
         Raises:
-            HangUpError: there is none.
+            HangUpError: no seat is free.
         """
         if self.drains:
             raise HangUpError(CODE_RESTART, self.why_none)

@@ -54,7 +54,7 @@ class Pace:
     llm: TextSpeed
 
     def after(self, chars: int, outlook: Outlook) -> Outlook:
-        """Return the outlook after a further piece of `chars` characters has been handed over."""
+        """Return the outlook once another piece of `chars` characters has been handed over."""
         least_ms, most_ms = self.voice.speech_ms(chars)
         dry_ms = outlook.dry_ms + least_ms
         free_ms = max(0.0, outlook.free_ms) + self.voice.make_ms(most_ms)
@@ -175,7 +175,7 @@ class SpeechFeed:
         self._pace.llm.reply_started()
 
     def start(self, at_ns: int) -> None:
-        """Begin another reply; it continues the speech of the last one, if that still sounds."""
+        """Begin another reply; it continues the previous reply's speech if that still sounds."""
         self._goes_on(at_ns)
         self._text, self._ended, self._words = "", False, 0
         self._pace.llm.reply_started()
@@ -217,7 +217,7 @@ class SpeechFeed:
         return pieces
 
     def due_ns(self, at_ns: int) -> int | None:
-        """Return when waiting text must go even if no more has come; None without text."""
+        """Return when waiting text must be handed over even if no more comes; None without text."""
         waiting = cuts(self._text, ended=self._ended)
         if not waiting or not self._begun:
             return None
@@ -278,7 +278,7 @@ class SpeechFeed:
     def begin(self, at_ns: int) -> bool:
         """Let the caller hear the speech made so far, and further speech as it is made.
 
-        Returns whether this is new.
+        Returns False if the caller could hear it already.
         """
         if self._begun:
             return False
@@ -300,7 +300,7 @@ class SpeechFeed:
         return self._hurried_cut(waiting, outlook) or self._timely_cut(waiting, outlook)
 
     def _first_cut(self, waiting: list[Cut]) -> Cut | None:
-        """Return the fewest words whose speech lasts; for an unknown voice, a usual number."""
+        """Return the fewest words whose speech lasts; until the speed is known, a usual number."""
         if not self._pace.voice.known:
             enough = self._ended or waiting[-1].words >= UNKNOWN_WORDS
             clauses = (c for c in waiting if c.clause and c.words >= FIRST_MIN_WORDS)
@@ -324,7 +324,7 @@ class SpeechFeed:
         return waiting[-1] if self._ended or (idle and enough) else None
 
     def _hurried_cut(self, waiting: list[Cut], outlook: Outlook) -> Cut | None:
-        """If speech would run dry otherwise, return as much as is made in time, or the least."""
+        """If speech would run dry, return as much text as the TTS makes in time, or the least."""
         if outlook.free_ms > 0:
             return None  # while the TTS is busy, text is not made any sooner
         latest_ms = outlook.dry_ms - SAFETY_MS - AS_SOON_MS
@@ -383,6 +383,6 @@ class SpeechFeed:
 
 
 def _best_ending(found: list[Cut]) -> Cut:
-    """Return the last cut that ends a clause, or else does not lead on to the next word."""
+    """Return the last cut that ends a clause; if none does, the last that can end a piece."""
     clauses = [c for c in found if c.clause and c.words >= FIRST_MIN_WORDS]
     return (clauses or [c for c in found if not c.dangling] or found)[-1]

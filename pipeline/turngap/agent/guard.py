@@ -59,10 +59,10 @@ class Taken:
 
 
 def take(message: Message, rate: int) -> Taken:
-    """Check a client's message, whose audio must have that rate.
+    """Check a client's message, whose audio must have the sample rate `rate`.
 
     Raises:
-        HangUpError: it does not belong to the protocol.
+        HangUpError: the message does not belong to the protocol.
     """
     frame = _parsed(message)
     kind = frame.WhichOneof("frame")
@@ -176,7 +176,7 @@ class Http(H11Protocol):
 
 
 class WebSockets(WebSocketsSansIOProtocol):
-    """A connection that has become a WebSocket. Every frame counts, a ping as much as a message."""
+    """A connection that has become a WebSocket. Every frame counts towards limits, pings too."""
 
     config: Any  # of `Server`
 

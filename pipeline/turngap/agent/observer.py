@@ -37,7 +37,7 @@ _thread = ThreadPoolExecutor(1, "turngap-traces")
 
 
 def ready_to_trace() -> None:
-    """Import OpenTelemetry's SDK before the first call if it is wanted, because that takes long."""
+    """Import OpenTelemetry's SDK before the first call if traces are wanted: the import is slow."""
     _provider()
 
 
@@ -86,7 +86,7 @@ def _provider() -> "TracerProvider | None":
 
 
 class MonotonicPipecatClock(BaseClock):
-    """The clock for pipecat's frames: the same that everything else reads."""
+    """The clock for pipecat's frames: the one that all of turngap reads."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or MonotonicClock()
@@ -117,7 +117,7 @@ class StampedSerializer(ProtobufFrameSerializer):
         return data
 
     def written_ns(self, pushed_ns: int) -> int:
-        """Return when the chunk pushed on then was written; call in the order of pushes."""
+        """Return when the chunk pushed at `pushed_ns` was written; call in the order of pushes."""
         written_ns = pushed_ns
         while self._written_ns and self._written_ns[0] <= pushed_ns:
             written_ns = self._written_ns.popleft()

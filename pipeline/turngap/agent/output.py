@@ -61,7 +61,7 @@ RATES = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
 
 @lru_cache(maxsize=32)
 def _kernels(in_rate: int, out_rate: int) -> NDArray[np.float32]:
-    """Return a kernel for each position that an output sample can have between two of the input.
+    """Return a kernel for each position of an output sample between two input samples.
 
     The shape is (positions, taps), with as many taps before the position as after it.
     """
@@ -93,7 +93,7 @@ class Resampling:
         self._next = 0
 
     def add(self, pcm: Pcm) -> Pcm:
-        """Take the next samples; return the samples at the other rate that can no longer change."""
+        """Take the next input samples; return the output samples that can no longer change."""
         self._held = np.concatenate((self._held, pcm.astype(np.float32)))
         known = self._first + len(self._held) - self._half
         return self._made(math.ceil(known * self._up / self._down))
@@ -119,7 +119,7 @@ class Resampling:
 
 
 class StreamResampler(BaseAudioResampler):
-    """A `Resampling` with pipecat's interface for one; it begins anew when a rate changes."""
+    """A `Resampling` with the interface of pipecat's resamplers; a new rate begins it anew."""
 
     def __init__(self) -> None:
         self._stream: Resampling | None = None
@@ -323,7 +323,8 @@ class YieldingTransport(FastAPIWebsocketTransport):
 class HeardTextFrame(TTSTextFrame, SystemFrame):
     """The words of a broken-off clause that were heard.
 
-    It is a system frame: it reaches the conversation's memory before the interruption after it.
+    It is a system frame: it reaches the conversation's memory before the interruption that follows
+    it.
     """
 
 
@@ -340,9 +341,9 @@ class Ledger:
     """A record of which clause is being made, and which is being played. No I/O.
 
     pipecat adds a clause to the conversation once all of it was written, so an interrupted clause
-    is lost although half of it was heard. Here the words that were played by then are kept, too: as
-    many as fit the part of the clause's audio that was played. A TTS that times its own words is
-    left to pipecat.
+    is lost although half of it was heard. Here the words that were played before the interruption
+    are kept, too: as many as fit the part of the clause's audio that was played. A TTS that times
+    its own words is left to pipecat.
     """
 
     def __init__(self) -> None:

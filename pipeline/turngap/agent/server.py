@@ -115,7 +115,7 @@ class Endpoint:
 async def seated(
     access: Access, seats: Seats, asgi: Asgi, talk: Callable[[], Awaitable[None]]
 ) -> None:
-    """Accept a WebSocket and let `talk` serve it in a seat; close it if there is none for it."""
+    """Accept a WebSocket and let `talk` serve it in a seat; close it if no seat is free."""
     websocket = WebSocket(*asgi)
     await websocket.accept()
     try:
@@ -153,7 +153,7 @@ def bind(settings: ServeSettings) -> socket.socket:
 
 
 class Config(uvicorn.Config):
-    """uvicorn's settings, with ours."""
+    """uvicorn's settings, with turngap's own."""
 
     def __init__(self, app: ASGIApp, limits: Limits, seats: int) -> None:
         super().__init__(
@@ -250,7 +250,7 @@ def set_log_level(level: str) -> None:
     """Set the log's level; at debug level pipecat logs the path of every frame.
 
     Raises:
-        InputError: there is no such level.
+        InputError: the level is unknown.
     """
     if level.upper() not in LOG_LEVELS:
         known = f"known: {', '.join(LOG_LEVELS)}"

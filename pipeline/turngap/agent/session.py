@@ -72,8 +72,8 @@ class PrefixWarmer:
     """Requests that make the LLM read the conversation so far before it has to answer.
 
     A server that caches prompts by their prefix (vLLM and the hosted ones do) then reads only the
-    rest, over an open connection. The request is for one token, the fewest possible. It is given up
-    when the person's turn is answered, so it never delays the real one.
+    rest, over an open connection. The request is for one token, the fewest possible. The request is
+    given up when the person's turn is answered, so it never delays the real request.
     """
 
     def __init__(
@@ -88,12 +88,12 @@ class PrefixWarmer:
         self._of_use = True
 
     def begin(self, after_ms: float = 0.0) -> None:
-        """Warm in the background, unless that was done for the conversation as it stands."""
+        """Warm in the background, unless the conversation as it stands has been warmed already."""
         if self._of_use and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._read(after_ms))
 
     def give_up(self) -> None:
-        """Cancel the request, because the real one comes now or the session ends."""
+        """Cancel the request, because the real request comes now or the session ends."""
         if self._task is not None:
             self._task.cancel()
 
@@ -205,7 +205,7 @@ class Assembly:
     closed: bool = False
 
     def prepare(self) -> None:
-        """Load the models and voices that sessions share. Slow; once, before the agent is ready.
+        """Load the models and voices that sessions share. Slow: call it once, at the start.
 
         Missing weights are downloaded first, all together.
         """
@@ -340,7 +340,7 @@ class _Session:
         return None if price is None else (price.input_usd, price.output_usd)
 
     def _knows(self, text: str) -> bool:
-        """Return whether the LLM that will answer a typed text knows such text."""
+        """Return whether the LLM in charge knows a typed text; some know only the library's."""
         domain = self.assembly.domain
         return domain is None or not self.switch.narrow or domain.knows(text)
 

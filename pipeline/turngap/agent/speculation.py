@@ -48,7 +48,8 @@ class SpeculationDropped(InterruptionFrame):
     """An interruption of the answer to a turn that continued.
 
     The LLM service pushes it after the withdrawal. To every processor up to the gate it is an
-    interruption, so that a voice stops speaking what will not be heard. It goes no further.
+    interruption, so that a voice stops speaking what will not be heard. The gate does not pass it
+    on.
     """
 
 
@@ -80,7 +81,8 @@ class Guesses:
         """Note that the turn is over.
 
         Returns:
-            Whether its guess was refused. Its answer then has to be requested here.
+            Whether the turn's guess was refused. If so, the caller of this method requests the
+            answer.
         """
         unanswered = self._refused
         self._confirmed = self._pending is not None
@@ -91,7 +93,7 @@ class Guesses:
         """Note that the guess is not answered, for example because the LLM would call a tool.
 
         Returns:
-            Whether the turn is over already. Its answer then has to be requested here.
+            Whether the turn is over already. If so, the caller of this method requests the answer.
         """
         unanswered, refused = self._confirmed, self._pending is not None
         self.withdraw()
@@ -128,7 +130,7 @@ class Guesses:
         return [step for processor in processors for step in (processor, _Numbering())]
 
     def let_through(self, service: FrameProcessor) -> None:
-        """Make an LLM service push its answers to guesses, with their numbers.
+        """Make an LLM service pass on its answers to guesses, each frame marked with its number.
 
         A service that is not one of pipecat's LLM services has no gate to open.
         """
@@ -198,7 +200,7 @@ class OpenGate(SpeculationGate):
         self._begun = False
 
     def process(self, frame: Frame, direction: FrameDirection) -> list[GatedFrame]:
-        """Return the frame with its number; after a withdrawal, the frame that stops the others."""
+        """Return the frame, numbered; after a withdrawal, also a `SpeculationDropped`."""
         if direction != FrameDirection.DOWNSTREAM:
             return [(frame, direction)]
         if isinstance(frame, SystemFrame):

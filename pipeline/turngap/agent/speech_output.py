@@ -176,7 +176,7 @@ class PacedText(FrameProcessor):
         self._changed = changed
 
     def stir(self) -> None:
-        """Look again, because something after the TTS may ask for more text."""
+        """Check what to hand over, because something after the TTS may ask for more text."""
         self._stirred.set()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
@@ -288,7 +288,7 @@ class SpeechOutput(FrameProcessor):
         self._passing = asyncio.Lock()
 
     def playing(self, at_ns: int) -> None:
-        """Note that the caller hears the speech from now on (only if it is gated)."""
+        """Note that the caller hears the speech from now on; called only if speech is `gated`."""
         if self._feed is not None and self._feed.begin(at_ns):
             self._stir()
 
@@ -312,7 +312,7 @@ class SpeechOutput(FrameProcessor):
             await self._let_through(over=isinstance(frame, TTSStoppedFrame | EndFrame))
 
     async def look_again(self) -> None:
-        """Look again, because new text may make the held speech last."""
+        """Check whether held speech may begin, because new text may make it last."""
         if self._held:
             async with self._passing:
                 await self._let_through(over=False)
@@ -376,7 +376,7 @@ class SpeechOutput(FrameProcessor):
         return [passed]
 
     def _from_onset(self, frame: TTSAudioRawFrame) -> TTSAudioRawFrame | None:
-        """Return the frame without its leading silence, if any of it is left."""
+        """Return the frame without its leading silence; None if nothing else is in it."""
         lead = self._lead = self._lead or LeadCut(frame.sample_rate)
         if lead.sounds:
             return frame
@@ -415,8 +415,8 @@ class Speaking:
     """The processors from the LLM to the output, in order.
 
     Attributes:
-        playing: receives when the caller begins to hear a reply (ns); a later processor must call
-            it if one decides that.
+        playing: receives when the caller begins to hear a reply (ns); if a later processor decides
+            that, it must call `playing`.
     """
 
     processors: tuple[FrameProcessor, ...]

@@ -159,7 +159,7 @@ def load_stack(name_or_file: str) -> Stack:
     """Read a stack by name or from a file.
 
     Raises:
-        InputError: there is none of that name, or the file is wrong.
+        InputError: no stack has that name, or the file is wrong.
     """
     path = Path(name_or_file)
     if path.suffix != ".toml":

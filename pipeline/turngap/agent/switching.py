@@ -53,10 +53,10 @@ class Offers:
     """The LLMs that an agent offers, the stack's own first; sessions share what they load.
 
     Attributes:
-        answered: those that have answered a turn since the agent began.
+        answered: names of the LLMs that have answered a turn since the agent began.
 
     Raises (when made):
-        InputError: two have the same name.
+        InputError: two offered LLMs have the same name.
     """
 
     def __init__(self, offers: Sequence[ConfiguredBackend], *, preload: bool = False) -> None:
@@ -84,12 +84,12 @@ class Offers:
 
     @property
     def narrow(self) -> bool:
-        """Return whether one of them may know only the conversations of the library."""
+        """Return whether an offered LLM may know only the conversations of the library."""
         return any(offer.spec.narrow is not None for offer in self._offers.values())
 
     @property
     def simulated(self) -> frozenset[str]:
-        """Return the names of those in which a script answers instead of a model."""
+        """Return the names of the offered LLMs in which a script answers instead of a model."""
         offers = self._offers.items()
         return frozenset(name for name, o in offers if o.spec.scripted(o.settings))
 
@@ -97,7 +97,7 @@ class Offers:
         """Return the LLM of that name.
 
         Raises:
-            InputError: it is not offered.
+            InputError: no LLM of that name is offered.
         """
         if name not in self._offers:
             raise InputError(
@@ -117,7 +117,7 @@ class Offers:
         """Load an LLM that no session has used yet, in a thread, while conversations continue.
 
         Raises:
-            TurngapError: it cannot be loaded; another call tries again.
+            TurngapError: the LLM cannot be loaded; another call tries again.
         """
         offer = self.get(name)
         async with self._locks[name]:
@@ -282,7 +282,7 @@ class LlmSwitch(FrameProcessor):
             Whether a reply was cancelled; None if that LLM answers already.
 
         Raises:
-            TurngapError: it is not offered, or cannot be used here.
+            TurngapError: the LLM is not offered, or cannot be used here.
         """
         async with self._choosing:
             if name == self._active.name:
@@ -348,7 +348,7 @@ class LlmSwitch(FrameProcessor):
         await self._active.pipeline.queue_frame(frame, direction)
 
     async def from_branch(self, branch: _Branch, frame: Frame, direction: FrameDirection) -> None:
-        """Pass on the frames of a service, unless it is not its turn to speak."""
+        """Pass on a service's frames; drop its reply while it is muted or another LLM answers."""
         # Of a cancelled reply nothing is heard; but its cost is reported, and that the tools which
         # it called are not waited for.
         is_told = isinstance(frame, MetricsFrame | FunctionCallCancelFrame)
@@ -379,8 +379,8 @@ class LlmSwitch(FrameProcessor):
     async def _give_up(self, why: str) -> None:
         """End the request of an LLM that stalls or does not stop, as an interruption would.
 
-        Speech that has begun is spoken to its end. All other text is dropped: after that long, half
-        a sentence is of no use.
+        Speech that has begun is spoken to its end. All other text is dropped: after so long a wait,
+        half a sentence is of no use.
         """
         await self.service.push_error(why)
         if not self._speaking:

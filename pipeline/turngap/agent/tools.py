@@ -171,9 +171,9 @@ class DomainAnswer(FrameProcessor):
     Such a turn holds `OUT_OF_DOMAIN`, or, while `checks` says so, a text that is near no sentence
     of the domain.
 
-    The LLM never sees such a turn, because it could not answer it. An answer that was requested
-    before the turn was over is refused, as an LLM refuses one for which it would call a tool. It is
-    then requested again when the turn is over.
+    The LLM never sees such a turn, because it has no answer to it. An answer that was requested
+    before the turn was over is refused, as an LLM refuses one for which it would call a tool. The
+    answer is then requested again when the turn is over.
 
     It has no queue, so it adds no wait to a turn that it lets pass.
     """

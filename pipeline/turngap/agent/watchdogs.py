@@ -1,9 +1,9 @@
 """Limits on a conversation's engines: an engine that stalls or does not stop is ended and named.
 
-An engine that stalls must not silence the agent for good, and must be named. So each has a bounded
-time to its first result and between two results. A turn reports that an engine is late before the
-engine is given up, and withdraws the report if the engine continues. The person waits less long
-than an engine may take, and has often moved on by then.
+An engine that stalls must not silence the agent for good, and must be named. So each engine has a
+bounded time to its first result and between two results. A turn reports that an engine is late
+before the engine is given up, and withdraws the report if the engine continues. The person waits
+less long than an engine may take, and has often moved on by then.
 
 A service's calls run in its processor's own tasks, so a call that does not return blocks everything
 behind it. A stuck recogniser even blocks the VAD's verdicts, because these go through it.
@@ -63,7 +63,7 @@ class Patience:
     late_next_ms: float = 1000.0
 
     def waits_ms(self, *, begun: bool, late: bool) -> float:
-        """Return the wait until the engine is called late, or then until it is given up."""
+        """Return the wait until the engine is called late, or if it is `late`, given up."""
         if late:
             return self.next_ms if begun else self.first_ms
         return self.late_next_ms if begun else self.late_first_ms
@@ -190,7 +190,7 @@ class ReplyWatch:
 async def within(
     patience: Patience, result: Awaitable[T], late: Callable[[float], None], *, begun: bool
 ) -> T:
-    """Return an engine's result; `late` is called with the ms waited if it is late.
+    """Return an engine's result; `late` is called with the ms waited if the result is late.
 
     Raises:
         TimeoutError: the engine was silent for too long.

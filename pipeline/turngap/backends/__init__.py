@@ -175,7 +175,7 @@ class BackendSettings(BaseModel):
         return value
 
     def parts(self) -> "list[tuple[BackendSpec, BackendSettings]]":
-        """List the backends that a combining one is made of, each with its settings."""
+        """List the backends that a combining backend is made of, each with its settings."""
         return []
 
 
@@ -332,7 +332,7 @@ def find(kind: Kind, name: str) -> BackendSpec:
     """Find the backend of that kind and name.
 
     Raises:
-        InputError: there is none; the message lists the known ones.
+        InputError: no backend has that name; the message lists the known ones.
     """
     for spec in specs():
         if spec.kind == kind and name == spec.name:
@@ -376,7 +376,7 @@ class BackendChoice:
         A value is TOML, or else a bare word; commas within its brackets or quotes belong to it.
 
         Raises:
-            InputError: the text is not of that form.
+            InputError: the text is not `[LABEL=]BACKEND[,KEY=VALUE…]`.
         """
         head, *sets = _pieces(text)
         label, equals, backend = (part.strip() for part in head.partition("="))
@@ -455,7 +455,7 @@ def value_of(text: str) -> Any:
     """Parse a setting's value from the command line: TOML, or else a bare word.
 
     Raises:
-        InputError: it is too long, nested too deeply, or not a finite number.
+        InputError: the text is too long, nested too deeply, or not a finite number.
     """
     if len(text) > MAX_VALUE:
         raise InputError(

@@ -63,7 +63,7 @@ _IN_EMBEDDED = ("small", "voice")
 def not_installed(e: ImportError) -> AgentError | None:
     """Return the remedy for a missing module: an extra, or turngap's own dependencies.
 
-    None: turngap brings it neither way.
+    None if turngap does not bring the module.
     """
     if _without_dependencies():
         return AgentError(
@@ -97,7 +97,7 @@ def install(extras: Iterable[str]) -> str:
 
 
 def remedies(needs: Iterable[Need]) -> list[str]:
-    """List the remedies of all of them; one command installs all extras."""
+    """List the remedies of all needs; one command installs all extras."""
     wanted = list(needs)
     extras = [need.extra for need in wanted if need.extra]
     rest = dict.fromkeys(need.remedy for need in wanted if not need.extra)

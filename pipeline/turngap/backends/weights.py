@@ -231,7 +231,7 @@ def _fetch_one(state: State) -> None:
         raise AgentError(
             "weights.digest",
             f"{names} of {weights.repository}: not the file that is pinned"
-            f"{f' in {weights.pins}' if weights.pins else ''}; what came was removed",
+            f"{f' in {weights.pins}' if weights.pins else ''}; the download was removed",
             hint="try again; if the error stays, the file was changed on the way or on the hub",
         )
     if not state.complete:
@@ -243,7 +243,7 @@ def _fetch_one(state: State) -> None:
 def _download(weights: Weights, paths: list[str], *, anew: bool) -> Path:
     """Fetch files by the hub's client, and return their folder; its errors become ours.
 
-    Its texts may hold signed addresses: none is repeated.
+    The client's messages may hold signed URLs, so none is repeated.
     """
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import (

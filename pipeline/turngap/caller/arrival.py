@@ -93,8 +93,8 @@ _stamped: WeakValueDictionary[int, StampedSocket] = WeakValueDictionary()
 def age_ns(transport: asyncio.BaseTransport) -> int:
     """Return how long ago the bytes arrived that a transport has just read; 0 if unknown.
 
-    Call this before you read the clock, so that a pause between the two makes the arrival late and
-    never early.
+    Call this before you read the clock, so that a pause between both calls makes the arrival late
+    and never early.
     """
     descriptor = transport.get_extra_info("socket").fileno()
     tcp = _stamped.get(descriptor)

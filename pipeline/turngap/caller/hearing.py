@@ -104,7 +104,7 @@ class Listener:
         self._survive(now_ns, "hear", lambda: self._feed_all(self.ear.advance(now_ns)))
 
     def broken(self, now_ns: int, why: str, trace: str = "") -> None:
-        """Note why the turn at `now_ns` cannot be measured; before the first turn, only note."""
+        """Note why the turn at `now_ns` cannot be measured; before the first turn, only note it."""
         self.note(why)
         if trace:
             self.note(trace[-MOST_SENTENCE:])

@@ -172,8 +172,8 @@ class Line:
     async def send_waiting(self) -> None:
         """Send the dialect's waiting messages; if the line is lost, `receive` reports it.
 
-        Messages keep their order. Those that a cancelled sender leaves go out
-        with the next.
+        Messages keep their order. Messages that a cancelled sender leaves go out with the next
+        ones.
         """
         self._waiting.extend(self._session.data_to_send())
         if not self._waiting:
@@ -425,7 +425,7 @@ async def open_line(
 
     Raises:
         InputError: the URL is not a WebSocket's.
-        AgentError: nothing listens there, it is no WebSocket, or the handshake failed.
+        AgentError: nothing listens there, what listens is no WebSocket, or the handshake failed.
     """
     request = Request(url, headers or {}, subprotocols, timeout_s, shown or url, key_env, ping_s)
     socket = await connect(request, clock)

@@ -153,7 +153,7 @@ def check_url(url: str, shown: str) -> WebSocketURI:
     """Check a WebSocket's URL, or an HTTP URL that gives one; messages show `shown` instead.
 
     Raises:
-        InputError: it is neither.
+        InputError: the URL is neither kind.
     """
     url = place_of(url)
     if not url.isprintable() or " " in url:  # urlsplit leaves line ends out
@@ -189,7 +189,7 @@ async def connect(request: Request, clock: Clock) -> Socket:
 
     Raises:
         InputError: the URL is no WebSocket's.
-        AgentError: nothing listens there, it is no WebSocket, or it refuses access.
+        AgentError: nothing listens there, what listens is no WebSocket, or access is refused.
     """
     with _in_words(request):
         tcp = await _reached(request)

@@ -62,7 +62,7 @@ class AudioChunk:
     bytes after a WAV file's samples that were not well-formed chunks.
 
     Raises (when made):
-        UnplayableError: it is not mono int16 at one of `RATES`.
+        UnplayableError: the audio is not mono int16 at one of `RATES`.
     """
 
     pcm: Pcm
@@ -113,7 +113,7 @@ class LeftOut:
 class Unreadable:
     """A note by the line itself: a message could not be read, so the turn cannot be measured.
 
-    `traceback` is set if turngap failed on it. `unplayable`: it is audio of this dialect.
+    `traceback` is set if turngap failed on it. `unplayable`: the message is audio of this dialect.
     """
 
     why: str

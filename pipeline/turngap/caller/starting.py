@@ -121,7 +121,7 @@ def require_json(body: str) -> str:
     """Return the JSON to send after checking it.
 
     Raises:
-        InputError: it is not JSON.
+        InputError: the body is not JSON.
     """
     try:
         json.loads(body)
@@ -147,8 +147,8 @@ def ask(
     """Ask an HTTP server and return its answer; this blocks.
 
     Raises:
-        HTTPError: its status is not 2xx.
-        OSError, HTTPException: nothing listens there, or it is not an HTTP server.
+        HTTPError: the answer's status is not 2xx.
+        OSError, HTTPException: nothing listens there, or no HTTP server does.
     """
     direct = [ProxyHandler({})] if is_loopback(urlsplit(url).hostname or "") else []
     request = Request(url, data, dict(headers), method=method)

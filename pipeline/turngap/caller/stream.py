@@ -176,8 +176,9 @@ class _Packets:
 class LagProbe:
     """Probe of how late the caller's event loop runs: messages that arrive in a hold-up read late.
 
-    It wakes at absolute deadlines and records how late each wake-up was. All who `run` it share
-    its beats; it beats while anyone runs it. `loop_probe` returns the probe of the event loop.
+    It wakes at absolute deadlines and records how late each wake-up was. All tasks that `run` the
+    probe share its beats; it beats while any of them does. `loop_probe` returns the probe of the
+    event loop.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:

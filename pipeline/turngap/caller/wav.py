@@ -5,8 +5,9 @@ messages. Played as sound, a header's 44 bytes are a click of 22 samples before 
 gap would then be too short by the silence at the beginning of the reply.
 
 Sound can be predicted from the samples before it; bytes read with the wrong coding cannot. Over
-three windows of 1,000 bytes of 40 recordings of speech at 8, 16 and 24 kHz, another coding was
-better by 1.2 dB at most if the agreed one was right, and by 5.8 dB at least, somewhere, if wrong.
+three windows of 1,000 bytes of 40 recordings of speech at 8, 16 and 24 kHz, another coding
+predicted the sound better by at most 1.2 dB if the agreed coding was right, and by at least 5.8 dB
+in some window if it was wrong.
 """
 
 import struct

@@ -89,7 +89,7 @@ KEPT_MS = 1600.0
 class Word:
     """Speech that began at stream position `sample`, not at `instead_of` as reported before.
 
-    `spread` is how far off that may be, in samples; `dbfs` the level at which it began.
+    `spread` is the position's possible error in samples; `dbfs` the level at which it began.
     """
 
     sample: int
@@ -100,7 +100,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """Sound without speech that began at position `sample`; `dbfs` is that of its loudest 10 ms."""
+    """Sound, not speech, from position `sample` on; `dbfs` is the level of its loudest 10 ms."""
 
     sample: int
     dbfs: float
@@ -108,7 +108,7 @@ class Sound:
 
 @dataclass(frozen=True, slots=True)
 class Bed:
-    """From stream position `sample` on, sound of this level continues; None: no more."""
+    """Sound at `dbfs` that continues from stream position `sample` on; None: the bed ends there."""
 
     sample: int
     dbfs: float | None
@@ -242,7 +242,7 @@ class WordFinder:
         return found
 
     def _step(self) -> int:
-        """Return how much to take at once: much where nothing can happen."""
+        """Return how many samples to take at once: many where nothing can be found."""
         speech = self._speech
         if speech is not None and speech.silent_since is not None:
             left = self._over(speech.silent_since) - self._upto
@@ -402,7 +402,7 @@ class WordFinder:
         return round(number * WINDOW * self.rate / RATE)
 
     def _window(self, candidate: _Candidate, before: int = 0) -> tuple[int, int]:
-        """Return where a candidate's next window lies, or one before it."""
+        """Return the bounds of a candidate's next window, or of one `before` windows earlier."""
         first = candidate.first + self._window_samples(candidate.window - before)
         return first, first + self._window_samples(1)
 

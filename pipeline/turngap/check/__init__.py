@@ -1,1 +1,1 @@
-"""`turngap check`: two agents played in turns, and a verdict on whether one of them is slower."""
+"""`turngap check`: two agents played alternately, and a verdict on whether one is slower."""

@@ -22,7 +22,7 @@ from turngap.store.folders import utc_now
 
 
 def reading_of(turn: Turn) -> Reading:
-    """Read a stored turn for a check; keep the caller error that its run accepts."""
+    """Read a stored turn for a check; its caller error counts only if the caller was starved."""
     reading = paired.reading_of(turn)
     return reading if reading.starved else replace(reading, caller_error_ms=0.0)
 
@@ -137,7 +137,7 @@ def load(path: Path) -> BaselineRecord:
     """Read a baseline.
 
     Raises:
-        InputError: it is missing, cut short, of another schema version, or no baseline.
+        InputError: the file is missing, cut short, of another schema version, or no baseline.
     """
     hint = f"turngap check --save {shlex.quote(str(path))} makes one"
     return read_document(path, BaselineRecord, hint=hint, links=True)

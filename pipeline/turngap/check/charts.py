@@ -25,9 +25,9 @@ BADNESS = {"answered": 0, "abandoned": 0, "late": 1, "cut_in": 2, "no_reply": 3,
 
 @dataclass(frozen=True, slots=True)
 class TurnPair:
-    """A turn as both agents took it; `reference` is None if only one did.
+    """A turn as both agents took it; `reference` is None if only the candidate did.
 
-    `shift_ms`: candidate's gap less reference's; None if either has no gap to compare.
+    `shift_ms`: candidate's gap minus reference's; None if either has no gap to compare.
     """
 
     candidate: Turn
@@ -36,7 +36,7 @@ class TurnPair:
 
     @property
     def worse_outcome(self) -> bool:
-        """Return whether the candidate failed the person more than the reference did, or alone."""
+        """Return whether the candidate's outcome is worse than the reference's or, alone, bad."""
         before = BADNESS[self.reference.outcome] if self.reference else 0
         return BADNESS[self.candidate.outcome] > before
 

@@ -181,13 +181,13 @@ class CheckPlan(PlayPlan):
 
 
 def _require_two(candidate: AgentChoice, reference: AgentChoice) -> None:
-    """Refuse two agents at one address, if a command starts one: it would be measured twice.
+    """Refuse two agents at one address, if a command starts one: that one would be measured twice.
 
     A process started by a command cannot share its port. An agent that runs already may be compared
     with itself: no one does that by mistake.
 
     Raises:
-        InputError: they are at one port of one machine, and a command starts one of them.
+        InputError: both agents are at one port of one machine, and a command starts one of them.
     """
     commands = [each.start for each in (candidate, reference) if each.start is not None]
     if not (commands and candidate.is_url and reference.is_url):
@@ -208,7 +208,7 @@ def _require_two(candidate: AgentChoice, reference: AgentChoice) -> None:
 
 
 def _told_apart(candidate: AgentChoice, reference: AgentChoice) -> bool:
-    """Return whether a server can distinguish the two by path, headers or dialect."""
+    """Return whether a server can distinguish the two agents by path, headers or dialect."""
     return (
         _path_of(candidate.agent) != _path_of(reference.agent)
         or reference.headers not in ((), candidate.headers)
@@ -261,7 +261,7 @@ def require_budget(name: str, ms: float) -> None:
     """Refuse a budget of an unknown stage, or one that is not a number of ms.
 
     Raises:
-        InputError: it is wrong; the message says how.
+        InputError: the budget is wrong; the message says how.
     """
     if name not in BUDGETS:
         raise InputError(
@@ -281,7 +281,7 @@ def require_target(share: float) -> None:
     """Refuse a share of turns that no run can show.
 
     Raises:
-        InputError: it is not a share between 0 and 1, or is 1.
+        InputError: the share is not between 0 and 1, or is 1.
     """
     if share == 1:
         raise InputError(
@@ -321,8 +321,8 @@ def command_of(
 
     Args:
         plan: the plan, with its number of rounds.
-        choice: the agent.
-        beside: the other reference, as it was given.
+        choice: the agent that is checked.
+        beside: the reference agent, as it was given; None without one.
         names: the names of scenarios, or their files.
         library: their folder.
     """

@@ -188,7 +188,7 @@ class _Sides:
             await self._rounds(endpoints)
 
     async def _rounds(self, endpoints: Mapping[str, Endpoint]) -> None:
-        """Play rounds and look between them; each look may use half of the error rate left."""
+        """Play rounds and judge after each; each look may use half of the remaining error rate."""
         clock = MonotonicClock()
         deadline_ns = clock.now_ns() + int(self.plan.max_minutes * 60 * NS_PER_S)
         for look in range(LOOKS if self.plan.until_decided else 1):
@@ -212,12 +212,12 @@ class _Sides:
                 return
 
     def _may_go_on(self, in_time: bool) -> bool:
-        """Return whether another round may decide: a stored baseline has few rounds."""
+        """Return whether another round may decide; a stored baseline has only a few rounds."""
         used_up = self.stored is not None and not self._more_pairs()
         return in_time and not (self._open_metrics and used_up)
 
     async def _round(self, number: int, endpoints: Mapping[str, Endpoint]) -> None:
-        """Play every scenario once (reference not played), or twice on each side, A B B A."""
+        """Play every scenario once if no reference is played, else twice on each side, A B B A."""
         phase = self.plan.phase_of(number)
         plays = [("candidate", number + 1)]
         if self.reference is not None:
@@ -233,7 +233,7 @@ class _Sides:
                     )
 
     def judge(self) -> Judgement | None:
-        """Judge the two from the turns so far; None without a reference."""
+        """Judge candidate and reference from the turns so far; None without a reference."""
         if self.reference is not None:
             pairs = baselines.pairs_of(
                 baselines.readings(self.reference.turns), baselines.readings(self.candidate.turns)
@@ -245,7 +245,11 @@ class _Sides:
         return judge(pairs, self.plan.limits, share=self._share)
 
     def use(self) -> BaselineUse | None:
-        """Return how many turns the stored baseline has left and lacks; None without one."""
+        """Return how well a stored baseline matches the turns so far; None without one.
+
+        The counts are of candidate turns that the baseline cannot match, of pairs that more rounds
+        could make, and of turns that were judged again.
+        """
         if self.stored is None:
             return None
         matched = baselines.matched(self.stored, self.candidate.turns)
@@ -265,7 +269,7 @@ class _Sides:
 
 
 def so_far(judgement: Judgement | None) -> str:
-    """Describe a verdict between two rounds, to follow a step's name; no round ends for it."""
+    """Describe a verdict between two rounds, to follow a step's name; it ends no round."""
     if judgement is None:
         return ""
     typical = next((m for m in judgement.metrics if m.difference is not None), None)
@@ -384,7 +388,7 @@ def refusals(
 
 
 def another_line(stored: BaselineRecord | None, agent: Mapping[str, Any]) -> list[str]:
-    """List why the baseline cannot be compared with an agent on such a line."""
+    """List why the baseline's line and this agent's line forbid a comparison."""
     why = stored and lines_differ(stored.agent, agent)
     return [f"the baseline cannot be compared: {why}"] if why else []
 
@@ -501,8 +505,9 @@ def budgets_of(
 ) -> tuple[BudgetRecord, ...]:
     """Return each budget's verdict: `pass` and `regressed` only if the interval leaves no doubt.
 
-    A starved caller must not decide either. If it may have lengthened a turn's reading, that turn
-    passes by the reading, but fails only if its shortest possible time is over the budget.
+    A starved caller must not decide either verdict. If it may have lengthened a turn's reading,
+    that turn passes by the reading, but fails only if its shortest possible time is over the
+    budget.
     """
     return tuple(_budget(turns, name, ms, target) for name, ms in budgets.items())
 

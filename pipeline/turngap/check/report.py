@@ -500,7 +500,7 @@ def _still_borne(record: CheckRecord, candidate: Run, reference: Run | None) -> 
 
 
 def _read_side(folder: Path, side: SideRecord) -> Run | None:
-    """Read the run next to `check.json`; a check that failed at once has one without turns."""
+    """Read the run next to `check.json`; a check that failed at once has a run without turns."""
     return None if side.run is None else read_run_beside(folder / CHECK_FILE, side.run)
 
 

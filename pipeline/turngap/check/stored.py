@@ -21,9 +21,9 @@ from turngap.store.runs import Run
 
 
 def compare_stored(reference: Run, candidate: Run, limits: Limits | None = None) -> CheckRecord:
-    """Judge a run by an older one, over the turns that both took, by the candidate's budgets.
+    """Judge a run by an older one, over the turns of both, by the candidate's budgets.
 
-    If they cannot be compared, the verdict says so and `why` has every reason. The record's
+    If the runs cannot be compared, the verdict says so and `why` has every reason. The record's
     instants are those of the judging, because nothing was played.
     """
     limits, now_utc = limits or Limits(), utc_now()
@@ -66,7 +66,7 @@ def compare_stored(reference: Run, candidate: Run, limits: Limits | None = None)
 
 
 def _twins(reference: Run, candidate: Run) -> list[tuple[Turn, Turn]]:
-    """Pair the turns that both took, in the candidate's order."""
+    """Pair the turns that both runs took, in the candidate's order."""
     known = {turn.key: turn for turn in reference.turns}
     return [(known[turn.key], turn) for turn in candidate.turns if turn.key in known]
 
@@ -86,7 +86,7 @@ def _starved(reference: Run, candidate: Run, judgement: Judgement | None) -> lis
 
 
 def why_not_comparable(reference: Run, candidate: Run) -> list[str]:
-    """List every reason why a difference between two stored runs does not show their agents'."""
+    """List every reason why two runs' figures may differ although their agents do not."""
     then, now = reference.record, candidate.record
     reasons: list[str] = []
     for name, run in (("reference", reference), ("candidate", candidate)):

@@ -54,7 +54,7 @@ _LUCK = 1 + normal_quantile(0.8) / normal_quantile(1 - MISSED)
 class Judgement:
     """The verdict over all metrics; `left_out` counts pairs without a gap to compare.
 
-    It holds despite the caller's lateness in the turns that `starvation` counts, unless
+    The verdict holds despite the caller's lateness in the turns that `starvation` counts, unless
     `starvation` names a reason not to judge.
     """
 
@@ -122,7 +122,7 @@ class _Sample:
 
     The gaps are kept as read, and at their quickest if a starved caller may have made them read
     long. A score that never falls has its least sum at the least differences, and its greatest sum
-    at the greatest, so tests and bounds at these two hold for all values in between.
+    at the greatest, so tests and bounds at these two extremes hold for all values in between.
     """
 
     a: Floats
@@ -158,8 +158,8 @@ class _Sample:
 def _comparable(pair: Pair) -> bool:
     """Return whether the pair's gaps can be compared: no cut-in, and not both interrupted.
 
-    A cut-in was not quick: it has no gap. Two turns that the user did not let finish have none
-    either. If only one side had not answered when the user continued, it was the slower one.
+    A cut-in was not quick: it has no gap. If the user let neither side's turn finish, there is no
+    gap either. If only one side had not answered when the user continued, it was the slower one.
     """
     outcomes = (pair.reference.outcome, pair.candidate.outcome)
     return "cut_in" not in outcomes and outcomes != ("abandoned", "abandoned")
@@ -212,11 +212,11 @@ def _tail_metric(sample: _Sample, limit: float) -> MetricVerdict:
 
 
 def _apart_beyond_p95(sample: _Sample, missed: float) -> float | None:
-    """Return how much slower the candidate's slowest turns are, rank by rank.
+    """Return how much slower the candidate's slowest turns are: the most at any one rank.
 
     The ranks go from p95 up to the order statistic that bounds it; None with too few turns to bound
-    it. No resample is slower than the slowest turn seen. Resampling alone therefore passed
-    candidates that are 300 ms slower in 6 % of turns.
+    it. This is needed because no resample is slower than the slowest turn seen: without it,
+    candidates that are 300 ms slower in 6 % of turns passed.
     """
     gaps = sample.b_at_best, sample.b
     effective = min(least_n_at(gaps, q, sample.swaps.groups) for q in (0.5, 0.95))
@@ -240,7 +240,7 @@ def _too_few(metric: MetricVerdict, needed: int, to_pass: int = 0) -> MetricVerd
 def _share_metric(
     name: str, limit: float, pairs: Sequence[Pair], swaps: Exchanges, share: float
 ) -> MetricVerdict:
-    """Judge the share of turns that only the candidate failed, less the reference's share."""
+    """Judge the share of turns failed by the candidate alone minus that by the reference alone."""
     metric = MetricVerdict(name, "share", "undecided", len(pairs), limit)
     if not pairs:
         return replace(metric, why="no turns")
@@ -284,8 +284,8 @@ def _with_verdict(
 def _turns_needed(metric: MetricVerdict, alpha: float, each: float) -> int | None:
     """Return how many more pairs would move the limit, or 0, out of the interval.
 
-    The interval narrows by the square root of their number. If nothing was lost, conversations of
-    `each` pairs count.
+    The interval narrows by the square root of the number of pairs. If nothing was lost,
+    conversations of `each` pairs count.
     """
     difference, high, n = metric.difference, metric.high, metric.n
     if difference is None or metric.p_value is None:
@@ -365,7 +365,7 @@ FAILED: dict[str, Failed] = {
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """The share of turns that the candidate alone failed, less that of the reference alone.
+    """The share of turns that the candidate alone failed minus that of the reference alone.
 
     `detectable`: the share of turns, each failed by itself, that the test would have found; None if
     no share of these conversations would be enough.
@@ -401,7 +401,7 @@ def _moved(pairs: Sequence[Pair], failed: Failed) -> Floats:
 
 
 def _bounds(moved: Floats, swaps: Exchanges, share: float) -> tuple[float, float]:
-    """Bound the share lost less the share won, as if all turns of a conversation had the same fate.
+    """Bound the share of turns lost minus the share won, as if conversations were lost whole.
 
     A call can be lost whole, for example if a recogniser does not connect. If none of ten calls was
     lost, a loss of one in ten remains possible, however many turns they have.
@@ -412,7 +412,7 @@ def _bounds(moved: Floats, swaps: Exchanges, share: float) -> tuple[float, float
 
 
 def _detectable(sums: Floats, turns: int, alpha: float) -> float | None:
-    """Return the share of lost turns that the test would find, if conversations lose or win one."""
+    """Return the share of lost turns that the test finds, if a conversation loses or wins one."""
     k, won = len(sums), int(np.sum(sums < 0))
     enough = next((lost for lost in range(1, k + 1) if _sign_test(lost, won) <= alpha), None)
     if enough is None:
@@ -422,7 +422,7 @@ def _detectable(sums: Floats, turns: int, alpha: float) -> float | None:
 
 
 def _sign_test(lost: int, won: int) -> float:
-    """Return the chance of losing as often or more by chance alone."""
+    """Return the probability of losing at least as often by chance alone."""
     return beta_share(0.5, lost, won + 1) if lost else 1.0
 
 

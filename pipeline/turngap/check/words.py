@@ -1,6 +1,6 @@
 """Words for a check's findings: one spelling for terminal, page, Markdown and JUnit.
 
-The record counts a loss of hit rate as positive. Here every change is candidate less reference:
+The record counts a loss of hit rate as positive. Here every change is candidate minus reference:
 "+41 ms" is slower, "+5 points" of cut-ins is more of them, and "−5 points" of the hit rate is fewer
 turns in time.
 """
@@ -170,7 +170,7 @@ def pairs_words(n: int) -> str:
 
 
 def moved_words(record: CheckRecord) -> str:
-    """Name the stage to blame, and its growth; else the stages that grew, or that none did."""
+    """Name the stage to blame, and its growth; else the stages that grew; else say none did."""
     if not record.stages:
         return "not known: too few pairs of turns have marks from both agents and a caller in time"
     blamed = [s for s in record.stages if s.name == record.moved_stage]
@@ -190,7 +190,7 @@ def _stage_moved(stage: StageShift) -> str:
 
 
 def stage_remark(stage: StageShift, record: CheckRecord) -> str:
-    """Mark a stage that is to blame for the regression, or that grew without one."""
+    """Mark a stage that is to blame for the regression, or that grew although nothing regressed."""
     return "moved" if stage.name == record.moved_stage else "grew" if stage.moved else ""
 
 
@@ -200,7 +200,7 @@ def budget_name(budget: BudgetRecord) -> str:
 
 
 def budget_figures(budget: BudgetRecord) -> tuple[str, str]:
-    """Format the share of turns within, and its interval; a dash if no turn was played."""
+    """Format the share of turns within budget, and its interval; a dash if no turn was played."""
     if budget.share is None or budget.low is None or budget.high is None:
         return "–", "no turns"
     return words.percent(budget.share), f"{percents(budget.low)} to {percents(budget.high)}"
@@ -349,7 +349,7 @@ def side_words(side: SideRecord) -> str:
 
 
 def lines_words(record: CheckRecord) -> str:
-    """Say that the two have different lines; empty if they do not."""
+    """Say that the two agents were called with different dialects or rates; empty if not."""
     differ = record.reference and lines_differ(record.reference.agent, record.candidate.agent)
     if not differ or record.verdict == "cannot_compare":
         return ""
@@ -412,7 +412,7 @@ def _go_on(record: CheckRecord) -> str:
 
 
 def _calls_to_keep(budget: BudgetRecord) -> int | None:
-    """Count the calls needed, at this share of turns within, to show that the target is kept.
+    """Count the calls that show, at this share of turns within budget, that the target is kept.
 
     None if the share is not higher than the target, and for missing marks.
     """
@@ -427,8 +427,8 @@ def _calls_to_keep(budget: BudgetRecord) -> int | None:
 def _decisive(record: CheckRecord) -> MetricVerdict | None:
     """Find the metric whose missing pairs would decide the verdict.
 
-    If one is beyond its limit, the verdict is `regressed` as soon as that is shown. If none is, all
-    of them have to pass.
+    If one is beyond its limit, the verdict is `regressed` as soon as that is shown. If no metric
+    is, all of them have to pass.
     """
     needing = [m for m in record.metrics if m.turns_needed is not None]
     beyond = [m for m in needing if (m.difference or 0.0) >= m.limit]
@@ -438,7 +438,7 @@ def _decisive(record: CheckRecord) -> MetricVerdict | None:
 
 
 def _rounds_for(record: CheckRecord, more: int) -> int | None:
-    """Count the rounds that would add this many pairs; None if no round had any."""
+    """Count the rounds that would add this many pairs; None if no round had any pairs."""
     if not record.rounds or not record.pairs:
         return None
     return record.rounds + math.ceil(more / (record.pairs / record.rounds))
@@ -461,7 +461,7 @@ def _to_decide_beside(use: BaselineUse, record: CheckRecord, needed: int) -> str
 
 
 def short_words(record: CheckRecord) -> str:
-    """Name the metric that got worse, by how much and in which stage; else those that did not.
+    """Name the metric that got worse, by how much and in which stage; else those that held.
 
     Return an empty text if nothing was compared, or the figures allow no verdict.
     """

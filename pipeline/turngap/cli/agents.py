@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def backends(_: typer.Context, asked: Asked) -> None:
-    """List the engines with their needs, and whether this machine meets them; or one's settings.
+    """List engines with their needs, and whether this machine meets them; or one engine's settings.
 
     "not by default" means that it runs here, but not with its default settings.
     """
@@ -155,7 +155,7 @@ def _shown_dialect(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def fetch(_: typer.Context, asked: Asked) -> None:
-    """Fetch the published weights that stacks or engines load: they then start without a network.
+    """Fetch published weights that stacks or engines load, so that they start without a network.
 
     Before it begins, it shows what is fetched, how large it is and under which licence. What is
     here already is not fetched again. Exit: 0 all is here, 2 bad input, 4 something cannot be had.
@@ -352,7 +352,7 @@ def _bot_here(folder: Path, *, yes: bool) -> "Bot":
     """Return the first bot found (if `yes`), or the one that the person chooses.
 
     Raises:
-        InputError: there is none, or no one to ask.
+        InputError: no bot was found, or there is no one to ask.
     """
     from turngap.setup import Bot, bots, servers
 
@@ -372,7 +372,7 @@ def _bot_here(folder: Path, *, yes: bool) -> "Bot":
         say(f"  {number}  {name}")
     number = typer.prompt("Which is your agent? A number", default=1, type=int, err=True)
     if not 1 <= number <= len(names):
-        raise InputError("init.number", f"there is no number {number}", hint=hint)
+        raise InputError("init.number", f"the list has no number {number}", hint=hint)
     return choices[names[number - 1]]
 
 

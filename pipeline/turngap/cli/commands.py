@@ -88,8 +88,8 @@ class Command(_PlainHelp, TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Show the options that most people use, with turngap's own defaults.
 
-        `--help-all` shows all. Without the built-in agent's engines, theirs are among the others. A
-        broken file changes nothing here.
+        `--help-all` shows all. If the built-in agent's engines are not installed, only `--help-all`
+        shows their options. A broken file changes nothing here.
         """
         from turngap.backends import AGENT
 

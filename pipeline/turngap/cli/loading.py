@@ -38,8 +38,9 @@ def load(ctx: typer.Context, asked: Asked) -> None:
     person was scheduled to end. A call that is refused, dropped or opened too late counts as turns
     that were missed.
 
-    Exit: 0 measured, and --min-sessions certified; 1 they certainly do not hold; 2 bad input; 3 not
-    sure, or the caller itself was late; 4 the agent failed; 130 ended by Ctrl-C or SIGTERM.
+    Exit: 0 measured, and --min-sessions certified; 1 --min-sessions certainly not held; 2 bad
+    input; 3 not sure, or the caller itself was late; 4 the agent failed; 130 ended by Ctrl-C or
+    SIGTERM.
     """
     from turngap.load.plan import LoadPlan
 

@@ -64,7 +64,7 @@ OWN: tuple[Option, ...] = (
         complete="run",
     ),
     Option(
-        "folder", ("scenarios",), "", "The folder that has them. Default: ./scenarios, or else "
+        "folder", ("scenarios",), "", "The folder of scenarios. Default: ./scenarios, or else "
         "those of turngap.", Path, unit="FOLDER", argument=True,
     ),
     Option(
@@ -207,13 +207,13 @@ OWN: tuple[Option, ...] = (
     ),
     Option(
         "limit_p50_ms", ("history diff",), LIMITS,
-        "Regressed if the gap's p50 is this much slower, or more.", float, 30.0, "MS", least=1,
-        most=LONGEST_MS,
+        "Regressed if the newer run's p50 is this much slower, or more.", float, 30.0, "MS",
+        least=1, most=LONGEST_MS,
     ),
     Option(
         "limit_p95_ms", ("history diff",), LIMITS,
-        "Regressed if the gap's p95 is this much slower, or more.", float, 100.0, "MS", least=1,
-        most=LONGEST_MS,
+        "Regressed if the newer run's p95 is this much slower, or more.", float, 100.0, "MS",
+        least=1, most=LONGEST_MS,
     ),
     Option(
         "target", ("simulate",), LIMITS,
@@ -280,15 +280,15 @@ OWN: tuple[Option, ...] = (
         "Repeatable. Default: ./runs.", Path, unit="DIR", flag="runs", many=True,
     ),
     Option(
-        "since", ("history", "history trend"), OUTPUT, "Only those that began then or later: "
-        "2026-11-20, 2026-11-20T15:00 (UTC), or 7d.", unit="DAY|AGO",
+        "since", ("history", "history trend"), OUTPUT, "Only results that began at this time or "
+        "later: 2026-11-20, 2026-11-20T15:00 (UTC), or 7d.", unit="DAY|AGO",
     ),
     Option(
-        "valid", ("history",), OUTPUT, "Only those whose figures can be used: finished, and "
+        "valid", ("history",), OUTPUT, "Only results with usable figures: finished, and "
         "measured well.", bool, False,
     ),
     Option(
-        "last", ("history",), OUTPUT, "List only the newest of those, this many.", int, None, "N",
+        "last", ("history",), OUTPUT, "List only this many results, the newest.", int, None, "N",
         least=1,
     ),
     Option(

@@ -73,7 +73,7 @@ def _refuse_options(ctx: typer.Context, command: str) -> None:
     """Refuse options before a subcommand, which nothing would read.
 
     Raises:
-        InputError: there is one.
+        InputError: such an option was given.
     """
     if any(ctx.params.values()):
         raise InputError(
@@ -169,7 +169,7 @@ def diff(_: typer.Context, asked: Asked) -> None:
 
 
 def _two_wanted(before: str | None, root: Path | None) -> InputError:
-    """Build the error that asks for two runs, with two that can be compared."""
+    """Build the error that asks for two runs, and suggests two that can be compared."""
     from turngap.history.trend import latest_two
 
     given = "none was given" if before is None else f"only {harmless(before)} was given"
@@ -195,7 +195,8 @@ def _run(name: str, root: Path | None) -> "Run":
     """Return the stored run of that name.
 
     Raises:
-        InputError: there is none, or it is a check or another folder that holds several runs.
+        InputError: no run has that name, or it names a check or another folder that holds several
+            runs.
     """
     from turngap.store.folders import RUN_FILE, find_run
     from turngap.store.runs import read_run

@@ -51,7 +51,7 @@ class Where:
 
     @property
     def reachable(self) -> str:
-        """Return a host to reach it by: this machine's name, if it listens on every address."""
+        """Return the host in the URL: this machine's name, if it listens on every address."""
         return "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
 
 
@@ -61,7 +61,8 @@ class Wanted:
 
     Attributes:
         address: host and port; without a port, the first free one from `PORT` on.
-        drain_s: how long SIGTERM lets calls continue; None for the default of who started this.
+        drain_s: how long SIGTERM lets calls continue; None for the default, which depends on who
+            started the server.
     """
 
     choice: "AgentChoice"
@@ -74,7 +75,7 @@ class Wanted:
 
     @property
     def most_drain_s(self) -> float:
-        """Seconds; none where turngap started this for itself, which ends it when it is done."""
+        """The longest drain, s; by default 0 for a server that turngap starts for itself."""
         from turngap.agent.server import DRAIN_S
 
         if self.drain_s is not None:
@@ -238,8 +239,8 @@ def listen(host: str, port: int | None) -> "socket.socket":
 def _ended_by_sigterm() -> Iterator[None]:
     """Let SIGTERM end this process at once while it loads: there is nothing to keep yet.
 
-    As an interrupt, which it is elsewhere, it would be lost in a script's background process, whose
-    shell has interrupts ignored.
+    Elsewhere SIGTERM becomes an interrupt, which would be lost in a script's background process,
+    whose shell has interrupts ignored.
     """
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:

@@ -51,7 +51,7 @@ def _replaced(e: UnicodeError) -> tuple[str, int]:
 
 
 def show_error(error: TurngapError) -> None:
-    """Show an error that ended the command; with `--json` it is the document."""
+    """Show an error that ended the command; with `--json`, as the document."""
     if "--json" in sys.argv:
         print_json({"error": {"kind": error.kind, "message": error.message, "hint": error.hint}})
     show_failure(error)
@@ -129,10 +129,10 @@ def print_block(block: "Callable[[int], RenderableType]") -> None:
 
 @contextmanager
 def _stdout() -> Iterator[None]:
-    """Write to stdout; drop it if the reader has gone.
+    """Write to stdout; drop the text if the reader has gone.
 
     Raises:
-        InputError: it leads to a disk that is full or fails.
+        InputError: stdout leads to a disk that is full or fails.
     """
     try:
         yield
@@ -205,7 +205,7 @@ class Display:
     Args:
         total: how many steps there are.
         unit: the name of a step, in the plural.
-        minutes: how long all of them are expected to take, if known.
+        minutes: how long all steps are expected to take, if known.
         most_minutes: the longest total time of work that may continue while it is undecided.
     """
 

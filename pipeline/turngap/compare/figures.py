@@ -169,7 +169,7 @@ def turn_usd(turn: Turn, price: UsdPerMillion | None) -> float | str:
 def price_of(turns: Sequence[Turn], price: UsdPerMillion | None) -> PriceRecord:
     """Compute the mean price of a turn, and the price of all turns per right answer.
 
-    If some of the turns have no price, neither is known.
+    If some of the turns have no price, neither price is known.
     """
     # A turn in which the agent was never asked, as one that it slept through, used no tokens.
     asked = [t for t in turns if t.outcome not in SILENT or t.counts]
@@ -277,7 +277,7 @@ def crossings(sides: Sequence[Side]) -> list[CrossingRecord]:
 
     This is done for time and for price. The leader is the one that costs less for a single turn,
     wrong answers not counted; it may stay ahead. All figures are over the turns that both have. If
-    the caller was too late to compare two, neither is said to overtake the other.
+    the caller was too late to compare two backends, they have no crossing.
     """
     return [
         found
@@ -289,7 +289,7 @@ def crossings(sides: Sequence[Side]) -> list[CrossingRecord]:
 
 
 def _refused(one: Side, other: Side) -> str | None:
-    """Return why the two cannot be compared because the caller was late; None if they can."""
+    """Return why two backends cannot be compared because the caller was late; None if they can."""
     turns, others = counted_turns(one.turns), counted_turns(other.turns)
     return starvation_between(turns, others).why_not(other.name, one.name)
 

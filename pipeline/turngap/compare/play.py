@@ -1,4 +1,4 @@
-"""Compare: several LLM backends of one agent over the same recordings, in turns."""
+"""Compare several LLM backends of one agent, played alternately over the same recordings."""
 
 import asyncio
 import dataclasses
@@ -131,7 +131,7 @@ def parse_price(text: str) -> tuple[str, UsdPerMillion]:
     """Parse a price from `NAME=IN,OUT` or `NAME=IN,OUT,CACHED`, US dollars per million tokens.
 
     Raises:
-        InputError: it does not have this form.
+        InputError: the text does not have this form.
     """
     name, _, figures = text.rpartition("=")
     values = [value_of(v) for v in figures.split(",")]

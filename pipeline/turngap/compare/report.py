@@ -61,7 +61,7 @@ def read_runs(record: ComparisonRecord, folder: Path) -> list[Run]:
     """Read the run of each backend.
 
     Raises:
-        InputError: one is missing, damaged, or of another version.
+        InputError: a run is missing, damaged, or of another version.
     """
     return [read_run_beside(folder / COMPARISON_FILE, b.run) for b in record.backends if b.run]
 

@@ -74,7 +74,7 @@ def expected_usd(figures: TurnFigures, turns: int) -> float | None:
 class LogRatio:
     """The natural logarithm of one backend's value divided by another's.
 
-    Infinite if the other's is 0. `low` and `high` bound it with 95 % confidence.
+    Infinite if the other's value is 0. `low` and `high` bound it with 95 % confidence.
     """
 
     value: float
@@ -84,13 +84,14 @@ class LogRatio:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """The point at which one backend overtakes another.
+    """The point at which one backend, the follower, overtakes another.
 
     Attributes:
-        turns: the shortest task at which it costs less by the measured figures; None if it does so
-            at none of the lengths looked at.
-        earliest: the shortest task at which the intervals allow that it costs less; None likewise.
-        latest: the shortest task from which the intervals leave no doubt of it; None likewise.
+        turns: the shortest task at which the follower costs less by the measured figures; None if
+            there is none among the lengths looked at.
+        earliest: the shortest task at which the intervals allow that it costs less; None if none.
+        latest: the shortest task from which the intervals leave no doubt that it costs less; None
+            if there is none.
         longest: the longest task looked at.
     """
 
@@ -196,7 +197,7 @@ def paired(one: Mapping[Take, Value], other: Mapping[Take, Value]) -> Pairs[Valu
 
 @dataclass(frozen=True, slots=True)
 class Doubt(Generic[Value]):
-    """A turn's value as it was read, and less the most that a late caller may have added."""
+    """A turn's value as read, and that value minus the most that a late caller may have added."""
 
     read: Callable[[Turn], Value | None]
     at_best: Callable[[Turn], Value | None]
@@ -270,8 +271,8 @@ def told_apart(figure: Percentile) -> bool:
 def difference(pairs: Pairs[bool]) -> Percentile | None:
     """Subtract the second share from the first, with a 95 % interval; None without a pair.
 
-    It uses the turns that only one of them got right (`core.stats.net_share`), and its interval has
-    a width above 0 even for a few turns.
+    It uses the turns that only one of the two got right (`core.stats.net_share`), and its interval
+    has a width above 0 even for a few turns.
     """
     if not pairs:
         return None

@@ -105,7 +105,7 @@ def right(value: Proportion) -> str:
 
 
 def thousand(usd: float | None) -> str:
-    """Format the price of a thousand, with three digits."""
+    """Format the price of 1000 turns or right answers from the price of one, to three digits."""
     return "–" if usd is None else digits(usd * 1000, 3)
 
 
@@ -293,7 +293,7 @@ def stated(record: ComparisonRecord) -> list[CrossingRecord]:
 
 
 def _bounded(found: CrossingRecord) -> bool:
-    """Return whether the interval proves that one overtakes the other, or that it never does."""
+    """Return whether the interval proves that one backend overtakes the other, or never does."""
     return found.earliest is None if found.turns is None else found.latest is not None
 
 
@@ -368,7 +368,7 @@ def answer(record: ComparisonRecord) -> str:
 
 
 def _cuts_in_more(record: ComparisonRecord, one: BackendRecord, other: BackendRecord) -> bool:
-    """Return whether the one cuts in more often than the other, beyond chance."""
+    """Return whether one backend cuts in more often than another, beyond chance."""
     pair = next(p for p in record.pairs if {p.one, p.other} == {one.name, other.name})
     if pair.cut_ins is None:
         return False
@@ -434,7 +434,7 @@ def _n(n: int, recorded: int | None) -> int:
 
 
 def _on_tasks(record: ComparisonRecord, names: tuple[str, str]) -> str:
-    """Say from which length of task the other one takes less time; empty if not known."""
+    """Say from which length of task the other backend takes less time; empty if not known."""
     for found in stated(record):
         pair = (printable(found.leader), printable(found.follower))
         if found.what == "time" and pair == names and found.turns:

@@ -46,7 +46,7 @@ def instant(utc: str) -> datetime:
     """Read a stored instant; without a time zone it is UTC, as the fields' names say.
 
     Raises:
-        ValueError: it is not an ISO 8601 instant.
+        ValueError: the text is not an ISO 8601 instant.
     """
     at = datetime.fromisoformat(utc)
     try:

@@ -3,18 +3,18 @@
 Every round plays the same recordings, and a recording that is slow once is slow again. Turns of one
 play of a conversation share a session and the state of the machine. Measured over stored runs
 (docs/methodology.md), gaps are alike for both reasons, but not between different plays of a
-conversation. So recordings and plays are the two clusters, which cross each other.
+conversation. So turns are clustered in two ways, which cross each other: by recording, and by play.
 
 Many calls at once are traffic, and no recording stands for it. Their turns are linked by the call
 and by the time: a slow spell of the machine hits all calls that run in it.
 
 The intervals are those of independent turns with the effective n. For a median that is the number
-of turns divided by the design effect (Kish 1965) of the two clusters together (Cameron, Gelbach and
-Miller 2011). For a share or a tail it is the least possible, the number of recordings or of plays.
-Misses are too few to show how they are linked, and a bound based on them would be better with one
-miss than with none. Resampling recordings with all their rounds was tried: with 21 recordings,
-p95's interval held the truth 62 to 87 times in 100, since no resample is slower than the slowest
-recording seen.
+of turns divided by the design effect (Kish 1965) of both clusterings together (Cameron, Gelbach and
+Miller 2011). For a share or a tail, the effective n is the least possible: the number of recordings
+or of plays. Misses are too few to show how they are linked, and a bound based on them would be
+better with one miss than with none. Resampling recordings with all their rounds was tried: with 21
+recordings, p95's interval held the truth 62 to 87 times in 100, since no resample is slower than
+the slowest recording seen.
 """
 
 from collections.abc import Hashable, Sequence
@@ -43,14 +43,14 @@ NO_INTERVAL = f"no interval: it takes {FEWEST} different turns, each played {FEW
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """The groups that turns share, in two ways that cross each other.
+    """Two independent groupings of the same turns, for example by recording and by play.
 
     Attributes:
-        kinds: for each of the two ways, the number of each turn's cluster, counted from 0.
-        doubt: the number of standard errors subtracted from the effect of each way.
+        kinds: for each grouping, the number of each turn's group, counted from 0.
+        doubt: how many standard errors to subtract from each grouping's estimated design effect.
         recorded: the number of recorded turns that these are takes of; None if the turns are the
             traffic itself, which has no other turns to stand for.
-        least: the effective n if all turns of a cluster are alike; None for traffic.
+        least: the effective n if all turns of a group are alike; None for traffic.
     """
 
     kinds: tuple[NDArray[np.intp], NDArray[np.intp]]
@@ -77,9 +77,10 @@ class Clusters:
 
     @classmethod
     def of_calls(cls, calls: Sequence[Hashable], at_s: Sequence[float]) -> "Clusters":
-        """Build the clusters of turns of many calls at once: their calls, and spells of time.
+        """Group the turns of simultaneous calls by call and by interval of 5 s.
 
-        `at_s` has the instants; turns of different tests need calls and instants far apart.
+        `at_s`: each turn's time. To combine tests, give them distinct call ids and times so far
+        apart that no interval is shared.
         """
         spells = _numbered([floor(at / SPELL_S) for at in at_s])
         return cls((_numbered(calls), spells), CALLS_DOUBT)
@@ -120,7 +121,9 @@ class Clusters:
 
 
 def least_n(clusters: NDArray[np.intp]) -> float:
-    """Return the effective n if all turns of a cluster are alike; for equal sizes, their number.
+    """Return the effective n if all turns of a cluster are alike.
+
+    For clusters of equal size, that is their number.
 
     `clusters` has the number of each turn's cluster.
     """
@@ -165,9 +168,9 @@ def _design_effect(
 ) -> float:
     """Estimate the ratio of the variance of a mean to that of independent turns; at least 1.
 
-    Its maximum is its value if all turns of a cluster are equal. A single cluster gives no
-    estimate. `doubt` is the number of standard errors to subtract; the standard error is that of a
-    variance of k values. `uneven` is the sum of the squares of the clusters' sums.
+    The estimate is at most what it would be if all turns of a cluster were equal. A single cluster
+    gives no estimate. `doubt` is the number of standard errors to subtract; the standard error is
+    that of a variance of k values. `uneven` is the sum of the squares of the clusters' sums.
     """
     n, k = len(deviations), _count(clusters)
     if k in (1, n):

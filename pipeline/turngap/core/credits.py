@@ -99,15 +99,15 @@ def _first_after(instants: Sequence[int], ns: int) -> int | None:
 
 
 def reached_ns(told: Marks) -> int | None:
-    """Return when an agent turn's audio was first sent, or else its last mark; None if unknown."""
+    """Return when an agent turn's audio was first sent, else its last mark's instant, else None."""
     return told.marks.get("sent", max(told.marks.values(), default=told.told_ns))
 
 
 def heard_turn(agent_turns: Sequence[Marks], reply: Stretch | None, slack: Slack) -> Marks | None:
     """Return the agent's own turn that was heard as the reply.
 
-    Several can fall into one user turn after a false endpoint: the last one sent before the reply
-    arrived is the one that was heard.
+    Several agent turns can fall into one user turn after a false endpoint: the last one sent before
+    the reply arrived is the one that was heard.
     """
     if reply is None:
         return None
@@ -234,8 +234,8 @@ class Credits:
     def answer(self, speech: UserSpeech) -> Stretch | None:
         """Return the first part that is not a hold phrase; None if there is none yet.
 
-        A part is a hold phrase if 2 s of silence follow, and then another part. It is also one if a
-        longer part follows and it is as short as a filler, or as a sentence before a long pause.
+        A part is a hold phrase if 2 s of silence follow, and then another part. It is also one if
+        it is as short as a filler, or as a sentence before a long pause, and a longer part follows.
         """
         parts = self.parts(speech)
         for i, (part, then) in enumerate(pairwise(parts)):
@@ -261,9 +261,9 @@ def is_short(part: Stretch, most_ms: float = HOLD_PHRASE_MS) -> bool:
 
 
 def is_sudden(gap_ms: float, share: float, usual_ms: float) -> bool:
-    """Return whether a gap is short, and shorter than that share of the usual one.
+    """Return whether a gap is short, and shorter than this share of the usual gap.
 
-    Where the usual one is negative, it is as much earlier.
+    If the usual gap is negative, the limit is as much earlier.
     """
     return gap_ms < min(EARLY_MS, usual_ms - (1 - share) * abs(usual_ms))
 

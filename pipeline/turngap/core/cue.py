@@ -55,9 +55,9 @@ class Pause(Span):
 class When(Strict):
     """The moment at which the user begins to speak; exactly one of the three.
 
-    `after_reply_ms`: this long after the reply to the turn before has ended. `barge_in_ms`: this
-    long after that reply began, while it still plays. `at_ms`: this long after the user's own turn
-    before ended, whatever the agent does.
+    `after_reply_ms`: this long after the reply to the previous turn has ended. `barge_in_ms`: this
+    long after that reply began, while it still plays. `at_ms`: this long after the user's own
+    previous turn ended, whatever the agent does.
     """
 
     after_reply_ms: Ms | None = None

@@ -104,8 +104,8 @@ class EarlyTurns:
 
     Attributes:
         heard: turns in which the agent was heard before the person's end, of all turns.
-        decided: turns that the agent called over before that, heard or not, of the turns in which
-            it says when it decides; None with the reason in `why_none`.
+        decided: turns that the agent called over before the person's end, heard or not, of the
+            turns in which it says when it decides; None with the reason in `why_none`.
     """
 
     heard: CutIns
@@ -180,7 +180,7 @@ class _Drawn:
 
 
 def _drawn(turn: Turn, found: Sequence[TooEarly], upto_ms: float = inf) -> list[_Drawn]:
-    """List the pauses that began before `upto_ms`, and whether each caused one of these."""
+    """List the pauses that began before `upto_ms`, and whether each caused one of `found`."""
     return [
         _Drawn(pause.ms, any(one.pause == pause for one in found), turn.take)
         for pause in turn.pauses or ()

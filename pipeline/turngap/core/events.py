@@ -3,8 +3,9 @@
 All instants are nanoseconds of the caller's clock.
 
 A dialect makes a `Report` or `Marks` of an agent's message, and what listens to the line sets its
-instant (`stamped`, `Marks.placed`). The agent's values are checked when it is made, so that no
-dialect has to: those that can be kept become finite, printable and bounded; the rest are refused.
+instant (`stamped`, `Marks.placed`). The agent's values are checked when a report is made, so that
+no dialect has to: those that can be kept become finite, printable and bounded; the rest are
+refused.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -175,7 +176,7 @@ class Marks:
     """Marks that the agent reports for its own turn `agent_turn`.
 
     Raises (when made):
-        ValueError: it has no turn, or its parts have the wrong shape.
+        ValueError: the report has no turn, or its parts have the wrong shape.
 
     Attributes:
         marks: instants of the agent's clock as a dialect reports them; `placed` maps them to the
@@ -345,7 +346,7 @@ def plain_event(event: Event) -> dict[str, Any]:
 
 
 def _with(event: Value, **values: Any) -> Value:
-    """Copy an event with other values, and leave out the checks of when it was made."""
+    """Copy an event with other values, without repeating the checks of its making."""
     copied = copy(event)
     _set(copied, **values)
     return copied
@@ -495,7 +496,7 @@ class TrackedTurn:
 
     @property
     def counts(self) -> dict[str, float]:
-        """Return the sums of the counts of all the agent's turns; some are the reply's alone."""
+        """Return the sums of all agent turns' counts; the counts of a reply are the heard one's."""
         counts: dict[str, float] = {}
         for reported in self.agent_turns:
             add_counts(counts, reported.counts)

@@ -238,12 +238,12 @@ class Pair:
 
     @property
     def in_doubt_for(self) -> "Pair":
-        """Return the pair with the candidate at its quickest: a loss in it is certain."""
+        """Return the pair with the candidate at its quickest: a loss in this pair is certain."""
         return replace(self, candidate=self.candidate.at_best)
 
     @property
     def in_doubt_against(self) -> "Pair":
-        """Return the pair with the reference at its quickest: a loss in it is possible."""
+        """Return the pair with the reference at its quickest: a loss in this pair is possible."""
         return replace(self, reference=self.reference.at_best)
 
 
@@ -285,9 +285,9 @@ class Starvation:
     """The number of turns in which the caller was starved, and with which agent it was late.
 
     Attributes:
-        pairs: pairs, out of `of`, in which it was starved on either side.
-        reference, candidate: turns of each side in which it was starved.
-        error_ms: by how much one of these gaps may at most read long.
+        pairs: pairs, out of `of`, in which the caller was starved on either side.
+        reference, candidate: turns of each side in which the caller was starved.
+        error_ms: the most by which the gap of one of these turns may read long.
         p_value: chance of a difference this large between the sides' lateness, by exchanging whole
             conversations; 1 if the caller was never later by more than 3 ms.
         reference_ms, candidate_ms: by how much a typical turn's gap may read long on each side.

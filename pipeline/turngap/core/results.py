@@ -51,25 +51,26 @@ class Turn(Document):
     the agent's reason for making none or only part of the reply, or the reason why the caller could
     not measure the turn. `notes` count other oddities of the agent's messages, such as values that
     were left out. `first_sound_ms` is the gap to the agent's first sound, speech or not.
-    `onset_spread_ms` is how far off its first word may be, or the first of its answer if that is
-    more. `bed_dbfs` is the level of its audible background while no one speaks. `waited_ms`, of an
-    abandoned turn, is the time from the person's end to their next word. `first_answer_ms` is the
-    gap to the first word that is no hold phrase, also of an answer that came too late to have a
-    gap. `holes` are the reply's silences: those over 150 ms in which no audio came, and all of 500
-    ms or more. `false_starts` counts speech that the agent dropped at once and replaced.
-    `backchannels_heard` counts its sounds of assent while the person spoke. `greeting_ms`, of a
-    call's first turn, is the time from the open line to the agent's greeting. `speech_ms` is the
-    time from the person's first sound to the last. `pauses` are the labelled silences between them;
-    None if the turn was not searched for any. `endpoints_ms` are the times, from the person's first
-    sound, at which the agent decided that the turn was over; None if it does not say. `agent_turns`
-    holds every turn the agent reported meanwhile, also those never heard. `faults` are the errors
-    that the agent itself reported. `counts` are the agent's own figures by name, such as tokens
-    spent on answers that no one heard. `endpoint_why` is the reason for the hold that ended the
-    user's turn. `llm` names the LLM that answered, if a conversation may change it. `calls` are the
-    tools that the agent called, in order; None if not reported. `answer` says whether the answer
-    was right by the agent's own words; `transcribed` says the same by its recorded sound, if a
-    recogniser was asked (the run's `transcribed_with`). `left_out` is the reason why no figure of a
-    run counts this turn. `judged` is a judge model's verdict.
+    `onset_spread_ms` is how far off the agent's first word may be, or the first word of its answer
+    if that is further off. `bed_dbfs` is the level of the agent's audible background while no one
+    speaks. `waited_ms`, of an abandoned turn, is the time from the person's end to their next word.
+    `first_answer_ms` is the gap to the first word that is no hold phrase, also of an answer that
+    came too late to have a gap. `holes` are the reply's silences: those over 150 ms in which no
+    audio came, and all of 500 ms or more. `false_starts` counts speech that the agent dropped at
+    once and replaced. `backchannels_heard` counts the agent's sounds of assent while the person
+    spoke. `greeting_ms`, of a call's first turn, is the time from the open line to the agent's
+    greeting. `speech_ms` is the time from the person's first sound to the last. `pauses` are the
+    labelled silences between them; None if the turn was not searched for any. `endpoints_ms` are
+    the times, from the person's first sound, at which the agent decided that the turn was over;
+    None if it does not say. `agent_turns` holds every turn the agent reported meanwhile, also those
+    never heard. `faults` are the errors that the agent itself reported. `counts` are the agent's
+    own figures by name, such as tokens spent on answers that no one heard. `endpoint_why` is the
+    reason for the hold that ended the user's turn. `llm` names the LLM that answered, if a
+    conversation may change it. `calls` are the tools that the agent called, in order; None if not
+    reported. `answer` says whether the answer was right by the agent's own words; `transcribed`
+    says the same by its recorded sound, if a recogniser was asked (the run's `transcribed_with`).
+    `left_out` is the reason why no figure of a run counts this turn. `judged` is a judge model's
+    verdict.
     """
 
     scenario: str
@@ -214,7 +215,7 @@ class Turn(Document):
 
     @property
     def lost(self) -> bool:
-        """Return whether its call was lost: the line failed, or the agent hung up unanswered."""
+        """Return whether the call was lost: the line failed, or the agent hung up unanswered."""
         return self.ended == "line_lost" or (self.ended == "hung_up" and self.gap_ms is None)
 
     @property

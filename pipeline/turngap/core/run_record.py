@@ -125,7 +125,7 @@ class PlanRecord(Stored):
 
 
 class PieceRecord(Stored):
-    """A part of an interrupted and continued run; `turns` counts those that this part added.
+    """A part of an interrupted and continued run; `turns` counts the turns that it added.
 
     `finished_utc` is None if the piece was killed. `failure` is any other reason why it ended.
     """
@@ -186,6 +186,7 @@ class RunRecord(Document):
     def measured_commit(self) -> str:
         """Return the commit of the measured code; empty if unknown.
 
-        For an agent from another checkout it is that checkout's, else the working directory's.
+        For an agent from another checkout it is that checkout's commit, else the working
+        directory's.
         """
         return str(self.agent.get("commit") or self.commit or "")

@@ -82,8 +82,8 @@ def stages_of(marks: Mapping[str, int]) -> tuple[Stage, ...]:
     `marks` maps mark names to instants on one clock (ns) and must hold `user_end` and
     `agent_onset`. A mark that precedes its predecessor makes a stage of length 0: work done ahead
     of time is hidden. A span whose first or last mark is missing is `unattributed`. So is the whole
-    of a negative gap, which no stage of the agent took. Marks of tools count as missing only if one
-    of the two is there.
+    of a negative gap, which no stage of the agent took. A tool's marks count as missing only if one
+    of its two marks is there.
 
     Raises:
         KeyError: `user_end` or `agent_onset` is missing.

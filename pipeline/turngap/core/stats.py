@@ -108,7 +108,7 @@ def percentile(
 
     Linear interpolation between order statistics (NumPy's default, Hyndman and Fan's type 7).
     `censored` and `below` count the values above and below all others. `effective_n` is the
-    effective sample size, if it is smaller; the interval is based on it.
+    effective sample size, if it is smaller than n; the interval is based on it.
     """
     n = len(values) + censored + below
     if n < n_needed(q):
@@ -130,9 +130,10 @@ def percentile(
 def bounding_ranks(
     n: int, q: float, effective_n: float, missed: float = MISSED
 ) -> tuple[int | None, int | None]:
-    """Return zero-based ranks that bound quantile `q`, each with `missed`; None if n is too small.
+    """Return the zero-based ranks that bound quantile `q`; None if n is too small.
 
-    The ranks are those of the effective n, spread over all n (Woodruff 1952).
+    Each bound is wrong with probability `missed`. The ranks are those of the effective n, spread
+    over all n (Woodruff 1952).
     """
     few = max(1, math.floor(effective_n + 1e-9))
     low = _binomial_quantile(missed, few, q) - 1
@@ -191,11 +192,12 @@ def at_most(hits: float, n: float, missed: float = MISSED) -> float:
 
 
 def net_share(gained: float, lost: float, n: float, missed: float = MISSED) -> tuple[float, float]:
-    """Bound the share of `n` that was gained less the share that was lost, each end with `missed`.
+    """Bound the share of `n` that was gained minus the share that was lost.
 
-    The bounds of both shares are combined as errors that go together (Zou and Donner 2008), because
-    a turn that is gained cannot be lost. With this correlation, no further loss ever raises a
-    bound, and intervals hold in 95 of 100 cases whatever the two shares are.
+    Each bound is wrong with probability `missed`. The bounds of both shares are combined as errors
+    that go together (Zou and Donner 2008), because a turn that is gained cannot be lost. With this
+    correlation, no further loss ever raises a bound, and intervals hold in 95 of 100 cases whatever
+    the two shares are.
     """
     difference, linked = (gained - lost) / n, 0.75 * (gained + lost) / n
 
@@ -208,7 +210,7 @@ def net_share(gained: float, lost: float, n: float, missed: float = MISSED) -> t
 
 
 def n_without_a_miss(share: float, missed: float = MISSED) -> int:
-    """Return how many hits without a miss bound a share from below by `share`."""
+    """Return how many hits without a miss show that a share is at least `share`."""
     return math.ceil(math.log(missed) / math.log(share) - 1e-9)
 
 

@@ -214,8 +214,9 @@ class MarkRecord:
 class PacingRecord(Stored):
     """The caller's own lateness between the user's start and the agent's onset.
 
-    `late_ms_*` is that of its packets against their schedule, `loop_lag_ms_max` that of its event
-    loop, which stamps messages. A turn is starved when either exceeds the run's `starved_ms`.
+    `late_ms_*` is the lateness of its packets against their schedule, `loop_lag_ms_max` the
+    lateness of its event loop, which stamps messages. A turn is starved when either exceeds the
+    run's `starved_ms`.
     """
 
     packets: int

@@ -92,10 +92,11 @@ class Verdicts:
     """Verdicts on the same turns by another judge.
 
     Attributes:
-        right: right turns, of the turns that it judged.
+        right: right turns, of the turns that this judge judged.
         not_judged: turns that it did not judge, by the reason.
-        both: turns that it and the rule on the agent's text judged; `agree`: with the same verdict.
-        alone: turns among these that only it judged right; `rule_alone`: only the rule.
+        both: turns that both this judge and the rule on the agent's text judged; `agree`: of these,
+            turns with the same verdict.
+        alone: turns among these that only this judge judged right; `rule_alone`: only the rule.
         transcribed: turns that it judged by the words of a recogniser.
     """
 
@@ -153,7 +154,7 @@ class Heard:
         hold_phrases: turns in which a hold phrase came before that word.
         ambiguous_turns: turns whose reply may belong to another turn.
         discontiguous_replies: replies with a hole within their first two seconds.
-        false_starts, backchannels_heard: their numbers.
+        false_starts, backchannels_heard: how many there were.
         greeting_ms_p50: time from the open line to the greeting, over calls that had one.
         sound_before_word: turns whose first sound comes over 100 ms before the first word.
         onset_spread_ms_p50, onset_spread_ms_p95: how far off the first word or answer may be, over
@@ -214,8 +215,8 @@ class GapFigures:
     """The turn gap over a run, in ms: three percentiles, each with its interval.
 
     Attributes:
-        n: turns behind them: those with a reply, and those without one that was due, which count as
-            slower than any other.
+        n: turns behind the percentiles: those with a reply, and those without one that was due,
+            which count as slower than any other.
         recorded: the number of recorded turns that these are takes of.
     """
 
@@ -331,7 +332,8 @@ class Summary:
         stages: each stage over the answered turns that have it, in causal order.
         right: replies that were right, of those that were judged.
         not_judged: turns whose reply was not judged, by the reason, without the turns left out.
-        transcribed, judged: the same by the agent's sound, and by a judge model; None if not asked.
+        transcribed, judged: right replies by the agent's sound, and by a judge model; None if not
+            asked.
         llm: how fast the LLM was; None if the agent reported nothing of it.
         heard: figures of the agent's sound.
         calls, lost_calls: calls that were played, and calls whose line was lost.
@@ -372,7 +374,7 @@ class Summary:
     def slowest_stage(self) -> str | None:
         """Return the stage that took most of the run's silence.
 
-        That is not the largest median: a stage seen in one turn of many would have it.
+        This is not the stage with the largest median, which may occur in only one turn of many.
         """
         slowest = max(self.stages, key=lambda stage: stage.share or 0.0, default=None)
         return slowest.name if slowest else None
@@ -466,7 +468,7 @@ def calls_of(
 
 
 def _judged(turns: Sequence[Turn]) -> list[tuple[Turn, AnswerRecord]]:
-    """List the turns with their verdicts; if no reply could be judged, no silence is."""
+    """List the turns with their verdicts; if no reply could be judged, no silent turn is judged."""
     unheard = any(t.answer.why == NO_TEXT for t in turns) and not any(
         t.replied and t.right is not None for t in turns
     )

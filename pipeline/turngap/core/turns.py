@@ -68,8 +68,8 @@ class TurnTracker:
     neither this turn nor any other.
 
     `turngap.core.credits` decides which of the agent's speech is the reply. A turn may end without
-    an answer, or maybe with a hold phrase only. It then keeps its claim on the speech in the turn
-    after.
+    an answer, or maybe with a hold phrase only. Such a turn keeps its claim on the speech in the
+    next turn.
 
     Attributes:
         slack: the possible error of the agent's marks.
@@ -190,7 +190,7 @@ class TurnTracker:
         return self._known[turn]
 
     def has_heard_marks(self, turn: int) -> bool:
-        """Return whether the agent has reported a reply that it sent within this open turn."""
+        """Return whether the agent's marks report a reply that it sent in this turn, still open."""
         if turn not in self._announced or turn in self._finished:
             return False
         return any("sent" in a.marks for a in self._agent_turns_in(self._announced[turn]))
@@ -340,10 +340,10 @@ class TurnTracker:
         return () if owed is None else (f"turn {owed.turn} {may}",)
 
     def _is_usual(self, speech: UserSpeech, credits: Credits, answer: Stretch) -> bool:
-        """Return whether an answer, or a hold phrase before it, comes first and is not sudden.
+        """Return whether the answer, or its hold phrase, begins the reply and is not sudden.
 
         A hold phrase that is longer or much later than the speech in the turn before may be the
-        answer to that turn.
+        answer to that earlier turn.
         """
         if self._unheard is None:
             return True
@@ -380,7 +380,7 @@ class TurnTracker:
         return tuple(found)
 
     def _owed(self, most_parts: int | None = None) -> UserSpeech | None:
-        """Return the last turn whose answer was not heard; an agent that missed it owes none."""
+        """Return the turn whose answer is owed; None if there is none, or if reports skip it."""
         if self._unheard is None:
             return None
         speech, end, parts, _ = self._unheard
@@ -409,7 +409,7 @@ class TurnTracker:
     def _why_no_marks(
         self, speech: UserSpeech, heard: Marks | None, marks: Mapping[str, int]
     ) -> str | None:
-        """Return why no mark of the agent explains the reply; None if one does or it sent none."""
+        """Return why no mark of the agent explains the reply; None if one does or none was sent."""
         if heard is None:
             told = any(a.marks for a in self._agent_turns.values())
             return "none of the agent's marks is of a reply in this turn" if told else None

@@ -92,13 +92,14 @@ def _harmless(character: str) -> str:
 def parse_json(text: str | bytes, most: int = MOST_JSON) -> Any:
     """Parse JSON from a peer.
 
-    The values are checked when they are read: Python takes `NaN` and `1e999` for numbers.
+    Values are not checked here: Python accepts `NaN` and `1e999`, so code that uses a value must
+    check it.
 
     Raises:
-        ValueError: it is longer than `most`, nested too deep, or not JSON.
+        ValueError: the text is longer than `most`, nested too deep, or not JSON.
     """
     if len(text) > most:
-        raise ValueError(f"JSON of {len(text)} characters, where {most} are the most")
+        raise ValueError(f"JSON of {len(text)} characters, expected at most {most}")
     try:
         return json.loads(text)
     except RecursionError as e:
@@ -109,7 +110,7 @@ def whole(value: Any, most: int = 2**63) -> int:
     """Read a count, or an instant below `MOST_INSTANT`; JSON writers without integers send 5.0.
 
     Raises:
-        ValueError: it is not a whole number, or not below `most`.
+        ValueError: the value is not a whole number, or not below `most`.
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -125,7 +126,7 @@ def finite(value: Any) -> float:
     """Read a number.
 
     Raises:
-        ValueError: it is not a number, or is NaN, infinite or beyond 64 bits.
+        ValueError: the value is not a number, or is NaN, infinite or beyond 64 bits.
     """
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63:
         return float(value)
@@ -136,7 +137,7 @@ def text_of(value: Any, most: int = MOST_TEXT) -> str:
     """Read a text; numbers are spelled, and None is the empty text.
 
     Raises:
-        ValueError: it is a list or an object.
+        ValueError: the value is a list or an object.
     """
     if value is None:
         return ""
@@ -222,7 +223,8 @@ def parse_toml(text: str) -> dict[str, Any]:
     """Read TOML.
 
     Raises:
-        ValueError: it is not TOML, it nests deeper than `MAX_DEPTH`, or a number is not finite.
+        ValueError: the text is not TOML, nests deeper than `MAX_DEPTH`, or has a number that is not
+            finite.
     """
     import tomllib  # the pytest plugin, which is in every test run, reads none
 
@@ -270,7 +272,7 @@ def checked_label(label: str) -> str:
     """Return a label as it is stored: without spaces around it.
 
     Raises:
-        InputError: it is longer than `MOST_LABEL`, or has characters that cannot be printed.
+        InputError: the label is longer than `MOST_LABEL`, or has characters that cannot be printed.
     """
     label = label.strip()
     if len(label) > MOST_LABEL or not label.isprintable():

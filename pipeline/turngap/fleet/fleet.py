@@ -109,7 +109,7 @@ class Outcome:
 
     Attributes:
         gap_ms: turn gap of each answered turn, in the order of the answers.
-        at_s: when each one's request was made, from the start of the measured time.
+        at_s: when the request of each of these turns was made, from the start of the measured time.
         llm_ms: the LLM's part of each gap.
         unanswered_s: request times of the turns without an answer `DRAIN_S` after the end.
         seconds: virtual time that was measured.
@@ -309,7 +309,7 @@ class _Run:
         self._expect(calls.start_ps[new] + calls.lead_ps[first], first)
 
     def _place(self, new: Ps, over: Ps) -> None:
-        """Put each call on the replica with the fewest, after finished calls have left."""
+        """Put each call on the replica with the fewest calls, after finished calls have left."""
         for replica in self._on[over].tolist():
             self._calls_on[replica] -= 1
         for call in new.tolist():

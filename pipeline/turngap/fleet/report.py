@@ -198,7 +198,7 @@ def charts(record: SimulationRecord) -> tuple[Chart, ...]:
 
 
 def _costs(record: SimulationRecord, drawn: levels.AgainstLoad) -> Chart:
-    """Draw the price of 1000 turns, or their hours if the fleet costs nothing."""
+    """Draw the price of 1000 turns, or the accelerator-hours if the fleet costs nothing."""
     price = any(load.usd_per_1000 for load in record.loads)
     # What is free has no place on a logarithmic axis.
     costs = {

@@ -117,7 +117,7 @@ def _percentiles(values: NDArray[np.float64], late: int) -> dict[str, Percentile
 def find_capacity(
     evaluate: Callable[[float], LoadFigures], target: float, *, most: float = MOST_CALLS
 ) -> Capacity:
-    """Search for the most calls that a fleet holds: quadruple until it does not, then close in.
+    """Search for the most calls that a fleet holds: quadruple them until too many, then close in.
 
     `evaluate` receives whole numbers of calls, each one once.
     """
@@ -278,8 +278,8 @@ class SimulationPlan:
 
     Attributes:
         loads: simultaneous calls, one load after another; empty to search for the capacity.
-        seconds: virtual time to measure each load over, longer if that is less than `LEAST_TURNS`;
-            None for as long as `TURNS` need.
+        seconds: virtual time to measure each load over, longer if fewer than `LEAST_TURNS` turns
+            fit; None for as long as `TURNS` need.
         agent: the machine that carries the agent; None for any load.
         workers: how many loads are simulated at once; None for one a processor if that is faster.
         executor: where the workers are, `local` or `ray`; `ray_address`: see `RayWorkers`.
@@ -338,7 +338,7 @@ class SimulationPlan:
 
 
 def source_of(runs: Sequence[Run], turn: TurnTable) -> Source:
-    """Read turns from stored runs and apply the fleet file's changes; without runs, use the file's.
+    """Read turns from stored runs, changed by the fleet file; without runs, use the file's turns.
 
     Raises:
         InputError: there is no run, and the file does not describe a whole turn.

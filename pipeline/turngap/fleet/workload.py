@@ -128,11 +128,11 @@ class Calls:
 
     Attributes:
         start_ps: when each call begins.
-        lead_ps: for each turn, from the end of the reply before to its request.
-        tail_ps: from its opening to the end of its reply.
-        fixed_ps: its gap without the LLM.
-        prompt, output, opening: its tokens, as in `Request`.
-        call: the call that the turn belongs to.
+        lead_ps: for each turn, from the end of the previous reply to the turn's request.
+        tail_ps: for each turn, from the opening to the end of the reply.
+        fixed_ps: each turn's gap without the LLM.
+        prompt, output, opening: each turn's tokens, as in `Request`.
+        call: the call that each turn belongs to.
     """
 
     start_ps: Ps

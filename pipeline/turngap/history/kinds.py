@@ -381,7 +381,7 @@ def _played_beside(document: Path, names: Iterable[str]) -> str:
 
 
 def _played_digest(scenario_hashes: Mapping[str, str]) -> str:
-    """Return a digest: the same scenarios with the same recordings have the same."""
+    """Return a digest of what was played, the same for the same scenarios and recordings."""
     if not scenario_hashes:
         return ""
     return hashlib.sha256(repr(sorted(scenario_hashes.items())).encode()).hexdigest()[:12]

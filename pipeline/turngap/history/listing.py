@@ -84,7 +84,7 @@ def chosen(
     last: int | None = None,
     now: datetime | None = None,
 ) -> list[Entry]:
-    """Return the entries that began at `since` or later and are valid if asked, the `last` newest.
+    """Return the `last` newest of the entries that began at `since` or later; if asked, valid ones.
 
     `since` is a day, an instant, or how long ago: `7d`.
 
@@ -114,7 +114,7 @@ def _instant(text: str, now: datetime) -> datetime:
 
 
 def began(entry: Entry) -> datetime:
-    """Return when it began; an entry that does not say so comes first."""
+    """Return when the entry began; an entry that does not say so comes first."""
     try:
         return instant(entry.started_utc)
     except ValueError:

@@ -59,7 +59,7 @@ _LEVEL = 0.25
 
 @dataclass(frozen=True, slots=True)
 class RunLevel:
-    """The gap of a run's typical turn; `ms` is None where too few are shared."""
+    """The gap of a run's typical turn; `ms` is None where it shares too few turns with others."""
 
     ms: float | None
     uneven: bool = False
@@ -96,11 +96,12 @@ def _fitted(gaps: Floats) -> tuple[Floats, Floats]:
 
 
 def _uneven(gaps: Floats, added: Floats) -> list[bool]:
-    """Return which runs differ from their neighbours by amounts that vary far more between turns.
+    """Return, for each run, whether some of its turns differ far more from other runs than usual.
 
-    Each is compared with the runs before it and with those after it, and the better of the two
-    counts: a new version that slows only some turns begins a pattern, which its later runs share.
-    A turn without a reply says nothing here: that is the agent's doing.
+    A run is uneven if its difference from neighbouring runs varies from turn to turn far more than
+    is usual here. Each run is compared with the runs before it and with those after it, and the
+    smaller result counts, so a new version that slows only some turns is not flagged. Turns without
+    a reply are ignored.
     """
     own = np.where(gaps < CENSORED_MS, gaps, np.nan) - added[:, None]
     off = np.array(
@@ -137,7 +138,7 @@ class Change:
 
     Attributes:
         at: the first value of the new level, counted from 0.
-        first, last: it is between these, with 95 % confidence.
+        first, last: the change is between these, with 95 % confidence.
         p_value: the share of shuffled series in which any place fits as well.
         before, after: the medians of the values between the neighbouring changes and this one.
         difference: by how much the values after it are higher than those before.
@@ -158,8 +159,9 @@ class Change:
 def changes(values: Sequence[float], aside: Collection[int] = ()) -> list[Change]:
     """Return the changes of level in `values`, in their order; the same ones each time.
 
-    Each has at least `LEAST_BESIDE` values on either side before the next one. Values at the places
-    `aside` are ignored; of a change among them, the middle of its possible places is named.
+    Each change has at least `LEAST_BESIDE` values on either side before the next change. Values at
+    the places `aside` are ignored; of a change among them, the middle of its possible places is
+    named.
     """
     used = [place for place in range(len(values)) if place not in aside]
     series = np.array([values[place] for place in used], dtype=np.float64)
@@ -246,7 +248,7 @@ def _misfit(values: Floats) -> Floats:
 def _change(
     series: Floats, split: tuple[int, int, int], p_value: float, rng: np.random.Generator
 ) -> Change:
-    """Return a change, with its place in most simulated series of these levels and noise."""
+    """Return a change, and where most simulated series of the same levels and noise have it."""
     start, at, end = split
     before, after = series[start:at], series[at:end]
     near = _near(series[start:end])
@@ -261,7 +263,7 @@ def _change(
 
 
 def _shift(before: Floats, after: Floats) -> tuple[float, float, float]:
-    """Return by how much the values after are higher, with the 95 % interval of that.
+    """Return by how much the values after a change are higher, with the 95 % interval.
 
     The median of all differences (Hodges and Lehmann), between those that Mann and Whitney's test
     does not reject, by its normal approximation.

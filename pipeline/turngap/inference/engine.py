@@ -160,7 +160,8 @@ class Request:
 
         Raises:
             InputError: the conversation would never fit.
-            ValueError: it has no tokens, an opening outside the reply, or was submitted before.
+            ValueError: the request has no tokens, an opening outside the reply, or was submitted
+                before.
         """
         if self.arrived_ps >= 0:
             raise ValueError("a request can be submitted only once")
@@ -252,8 +253,8 @@ class Engine:
 
         Raises:
             InputError: the conversation would never fit.
-            ValueError: it has no tokens, an opening outside the reply, was submitted before, or
-                arrives before an earlier one.
+            ValueError: the request has no tokens, an opening outside the reply, was submitted
+                before, or arrives before an earlier one.
         """
         request.check(self.room)
         if self._coming and self._coming[-1].arrived_ps > at_ps:
@@ -459,7 +460,7 @@ class Engine:
             self._come_due(due)
 
     def _come_due(self, due: list[Request]) -> None:
-        """Give out the openings and the ends of the step that is over."""
+        """Record the requests that got their opening or last token in the step that just ended."""
         for request in due:
             if request.stopped:
                 continue

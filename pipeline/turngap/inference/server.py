@@ -136,7 +136,7 @@ def find_accelerator(name: str) -> Accelerator:
     """Find a known accelerator.
 
     Raises:
-        InputError: it is unknown; the message lists the known ones.
+        InputError: the accelerator is unknown; the message lists the known ones.
     """
     if name in ACCELERATORS:
         return ACCELERATORS[name]
@@ -207,7 +207,7 @@ class Model:
         """Return the size of the weights that a step over that many tokens reads.
 
         Of a mixture of experts, a step reads the experts that its tokens are routed to: with even
-        routing, a share 1 - (1 - k/E)^tokens of them. It always reads the rest.
+        routing, a share 1 - (1 - k/E)^tokens of them. A step always reads all other weights.
         """
         if not self.experts or self.active_b is None:
             return self.weight_bytes(precision)
@@ -410,8 +410,8 @@ def _about(params_b: float) -> str:
 class StepCosts:
     """Durations of a server's steps, in whole picoseconds.
 
-    A step moves the weights and the KV cache of its sequences through memory, and computes. It
-    takes the longer of the two, plus an overhead.
+    A step moves the weights and the KV cache of its sequences through memory, and computes. A step
+    takes the longer of these two times, plus an overhead.
 
     Attributes:
         dense: whether every step reads all weights.

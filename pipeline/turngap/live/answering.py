@@ -60,7 +60,7 @@ class Playback:
     Attributes:
         sent: how many samples went to the page.
         played: how many of them have sounded or were dropped.
-        dropped: how many of these will never sound.
+        dropped: how many of the played samples will never sound.
     """
 
     sent: int = 0
@@ -90,7 +90,7 @@ class Playback:
         return self.played + self._passed, self.dropped + self._passed
 
     def report(self, message: wire.Played) -> None:
-        """Take the page's report of how far it has played, and how far it has dropped the rest."""
+        """Take the page's report of how far it has played, and dropped the audio after that."""
         ends = (sample + samples for sample, samples, _ in message.played)
         self.played = max(self.played, min(self.sent, max(ends, default=0)))
         if message.dropped_to is not None:
@@ -99,7 +99,7 @@ class Playback:
             self.played = self.sent
 
     def drop(self, upto: int) -> None:
-        """Note that samples before `upto` that have not sounded never will."""
+        """Note that the samples before `upto` that have not sounded will never sound."""
         rest = max(0, min(upto, self.sent) - self.played)
         self.played, self.dropped = self.played + rest, self.dropped + rest
 
@@ -114,7 +114,7 @@ class Relay:
     Args:
         line: to the agent, its handshake done.
         socket: the page's.
-        offset: the agent's clock less this one's, if the agent has sent it.
+        offset: the agent's clock minus this process's, if the agent has sent it.
     """
 
     def __init__(
@@ -307,7 +307,8 @@ class OwnStack:
     Attributes:
         name: its name on the page.
         rates: of the person's audio and of the agent's, Hz; the latter is None if it may change.
-        foreign: whether it is not ours; the page then cannot type or switch its LLM.
+        foreign: whether the agent is not turngap's own; the page then cannot type or switch its
+            LLM.
         seen: the page's own messages that both the agent and the server get.
     """
 

@@ -173,7 +173,7 @@ class Connection:
         self._heard.extend(self.sent.played(sample, samples, at_ns))
 
     def heard_in(self, window: tuple[int, int]) -> list[Heard]:
-        """Return the audio that sounded in a stretch of the page clock, and forget all before."""
+        """Return the audio that sounded in a stretch of the page clock; forget all audio before."""
         kept = [
             h for h in self._heard if h.start_ns + samples_to_ns(len(h.pcm), h.rate) > window[0]
         ]

@@ -68,7 +68,7 @@ class Delays:
 
     @property
     def ms(self) -> float | None:
-        """Return the median that both ways together add to a gap; None before any audio."""
+        """Return the median time that both delays together add to a gap; None before any audio."""
         if not (self.to_agent and self.to_page):
             return None
         return round((median(self.to_agent) + median(self.to_page)) / NS_PER_MS, 3)
@@ -82,7 +82,7 @@ class Held:
         delays: how long a relay holds audio.
         line_bound_ns: how far off a foreign agent's clock may be by the relay's comparison.
         flags: options of `turngap replay` that play against the same agent; empty for a stack.
-        turns: those stored.
+        turns: the turns stored so far.
         settings: further settings of the run.
         path: the run's folder; None before the first turn.
     """
@@ -131,10 +131,10 @@ class Held:
         return f"{url} ({dialect})" if url else ""
 
     async def keep(self, turn: KeptTurn, offset: OffsetRecord | None) -> Turn:
-        """Store a turn after those before it.
+        """Store a turn, after all earlier turns.
 
         Raises:
-            InputError: it cannot be written.
+            InputError: the turn cannot be written.
         """
         async with self._writing:
             return await asyncio.to_thread(self._keep, turn, offset)
@@ -292,7 +292,7 @@ class Conversations:
         """Return a conversation that runs, or has ended recently.
 
         Raises:
-            InputError: there is none with that id.
+            InputError: no conversation has that id.
         """
         if id_ not in self._held:
             raise InputError(
@@ -376,7 +376,7 @@ def figures_of(turns: Sequence[Turn]) -> dict[str, Any]:
 def _figures(turns: Sequence[Turn]) -> dict[str, Any]:
     """Return figures, and the page's words for them.
 
-    `others` counts turns that were no hit, with the reason for those that were left out.
+    `others` counts turns that were no hit; for turns that were left out, it has the reason.
     """
     summary = summarise(turns)
     rate, p50 = summary.hit_rate, summary.gap_ms["p50"]

@@ -121,7 +121,7 @@ class Player(Protocol):
         Closing the iterator hangs up. `on_open` is called once the line is open.
 
         Raises:
-            MissedCallError: it ended before all turns were played.
+            MissedCallError: the call ended before all turns were played.
         """
         ...
 
@@ -417,8 +417,8 @@ class LinePlayer:
         """Play a call whose person begins `SETUP_S` after it is dialled, or as soon as possible.
 
         Raises:
-            MissedCallError: the agent did not open the line, or it was lost.
-            AgentError: this machine could not open it, which is no fault of the agent.
+            MissedCallError: the agent did not open the line, or the line was lost.
+            AgentError: this machine could not open the line, which is no fault of the agent.
         """
         scenario = self._scenarios[call.shape.scenario]
         async with AsyncExitStack() as stack:

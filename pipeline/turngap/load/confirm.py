@@ -68,7 +68,8 @@ class Evidence:
     def __add__(self, more: "Evidence") -> "Evidence":
         """Pool two steps, which share neither a call nor a spell of time.
 
-        A step without a miss does not show how misses are linked: the other step's link counts.
+        A step without a miss does not show how misses are linked, so the other step's link is used
+        for both.
         """
         turns, steps = self.turns + more.turns, [e for e in (self, more) if e.turns]
         spread = sum(e.turns**2 / e.effective_n for e in steps)
@@ -84,7 +85,7 @@ class Evidence:
         )
 
     def low(self, mistake: float) -> float:
-        """Return the lower bound of the true share, wrong with this chance."""
+        """Return the lower bound of the true share, wrong with probability `mistake`."""
         return lower_bound(self.share, self.tells, mistake)
 
 
@@ -119,7 +120,7 @@ class Confirmation:
         mistake: the chance to certify the level although it does not hold.
         target: the share of turns that must be on time.
         looks: for each look, the misses that it allows and its share of the chance.
-        least_chance: below this chance to pass, the level is `unlikely` to.
+        least_chance: a level with less than this chance to pass is `unlikely` to pass.
 
     Attributes:
         least_s: the least duration of all steps together: as long as the first look would take
@@ -154,7 +155,7 @@ class Confirmation:
 
     @property
     def needed_s(self) -> float:
-        """Return how many more seconds it lasts at least."""
+        """Return how many more seconds the confirmation lasts at least."""
         return max(0.0, self.least_s - self.seen.seconds)
 
     def observe(self, evidence: Evidence) -> None:

@@ -80,7 +80,7 @@ def figures_of(
 
 
 def cut_short(step: Step, turns: Sequence[LoadTurn]) -> Step:
-    """Return a step as it was measured; if turns that count are missing, up to the last one."""
+    """Return the step as measured; if turns that count are missing, it ends with the last one."""
     if len(turns) == step.turns:
         return step
     window = step.window
@@ -116,7 +116,7 @@ def _clusters(turns: Sequence[LoadTurn]) -> Clusters:
 
 
 def _waited_ms(turn: LoadTurn) -> float:
-    """Return how long a caller waited for the reply; infinite without a proper one.
+    """Return how long a caller waited for the reply; infinite without a whole one.
 
     An agent that cut in was not quick, and one that broke off has not replied.
     """
@@ -171,7 +171,7 @@ def why_void(turns: Sequence[LoadTurn], starved_ms: float, late_ms: float | None
     Args:
         turns: turns that count.
         starved_ms: how late the caller may be.
-        late_ms: p99 of how late it was.
+        late_ms: p99 of how late the caller was.
     """
     if lost := sorted({turn.why or "" for turn in turns if turn.missed == "worker_lost"}):
         return f"a caller was lost: {lost[0]}"
@@ -202,7 +202,7 @@ def best_steps(steps: Sequence[StepFigures]) -> list[StepFigures]:
 
 
 def enough(certified: int | None, steps: Sequence[StepFigures], min_sessions: int) -> bool | None:
-    """Return whether this many sessions are certified; False if they certainly do not hold."""
+    """Return True if `min_sessions` are certified, False if they certainly do not hold, or None."""
     if certified is not None and certified >= min_sessions:
         return True
     # More sessions do not make an agent faster: one that does not hold fewer does not hold these.
@@ -232,7 +232,10 @@ def knee(steps: Sequence[StepFigures]) -> tuple[StepFigures, StepFigures] | None
 
 
 def gap_ms(step: StepFigures, name: Literal["p50", "p95"]) -> float | None:
-    """Return a percentile of the gap: infinite if too few turns were answered, None if too few."""
+    """Return a percentile of the gap; None if the step has too few turns for it.
+
+    It is infinite if the step has enough turns, but too few of them were answered.
+    """
     value = step.gap_ms[name].value
     if value is None and step.turns >= n_needed(_SHARE[name]):
         return inf

@@ -155,7 +155,7 @@ class Keeper:
         """Store a step that is over.
 
         Raises:
-            InputError: it cannot be written; what was stored before is kept.
+            InputError: the step cannot be written; what was stored before is kept.
         """
         self._step = None
         await self._flushed()
@@ -165,7 +165,7 @@ class Keeper:
         """Store fields of the record.
 
         Raises:
-            InputError: it cannot be written; the record before it is kept.
+            InputError: the record cannot be written; the one before it is kept.
         """
         self._record = self._record.model_copy(update=fields)
         self._write_record()

@@ -58,7 +58,7 @@ def parse_sessions(text: str | int) -> tuple[int, ...]:
     """Read a level, `16`, or a ramp, `1..64`, as the levels to be held.
 
     Raises:
-        InputError: it is neither.
+        InputError: the text is neither.
     """
     found = _SESSIONS.fullmatch(str(text))
     levels = [int(part) for part in found.groups() if part is not None] if found else []
@@ -78,7 +78,7 @@ def parse_rate(text: str) -> float:
     """Read `2/s` or `30/min` as calls a second.
 
     Raises:
-        InputError: it is neither, or out of range.
+        InputError: the text is neither, or out of range.
     """
     found = _RATE.fullmatch(text)
     per_s = float(found[1]) / (60 if found[2] == "min" else 1) if found else 0.0
@@ -101,7 +101,7 @@ def arriving(
     """Return the plan's attributes that say how calls arrive.
 
     Raises:
-        InputError: one of these cannot be used, or two of them exclude each other.
+        InputError: one of the options cannot be used, or two of them exclude each other.
     """
     if sessions is not None and rate is not None:
         raise InputError(
@@ -137,7 +137,7 @@ def require_sense(duration_s: float | None, asked: Mapping[str, Any]) -> None:
     """Refuse numbers that make no sense for the calls that are played.
 
     Raises:
-        InputError: there is one.
+        InputError: there is such a number.
     """
     if duration_s is not None and asked["mode"] == "search":
         raise InputError(
@@ -472,10 +472,10 @@ class LoadPlan(PlayPlan):
 def require_turns(plan: LoadPlan) -> None:
     """Refuse a plan with a step in which no turn counts.
 
-    A level has some unless it is held too briefly; so do thousands of calls.
+    Some turns count at a level that is not held too briefly, and among thousands of calls.
 
     Raises:
-        InputError: it has such a step, with the kind `load.nothing_counts`.
+        InputError: the plan has such a step, with the kind `load.nothing_counts`.
     """
     if plan.most_calls > MANY_CALLS:
         return

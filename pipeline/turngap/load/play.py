@@ -298,7 +298,7 @@ class _LoadTest:
         return replace(figures, void=void)
 
     async def _settled(self) -> None:
-        """Give the agent time to end the sessions of the step before."""
+        """Give the agent time to end the sessions of the previous step."""
         await self._clock.sleep_until_ns(self._clock.now_ns() + round(SETTLE_S * NS_PER_S))
         if not self._plan.agent.choice.is_url and self._endpoint is not None:
             await sessions_over(self._endpoint, self._clock)

@@ -215,7 +215,7 @@ def poisson(shapes: Sequence[Shape], per_s: float, window: Window, seed: int) ->
 
 
 def constant(shapes: Sequence[Shape], per_s: float, window: Window, seed: int) -> tuple[Call, ...]:
-    """Schedule calls at equal distances, `per_s` a second, the first at random within one.
+    """Schedule calls at equal distances, `per_s` a second; the first within one distance at random.
 
     Raises:
         InputError: there are more than `MOST_CALLS`.

@@ -3,7 +3,7 @@
 It first explores by bisection, which proves nothing. Then it confirms the best level with turns of
 its own (`load.confirm`), and goes down if that fails.
 
-The chance that it certifies any level that does not hold is at most one less the confidence. The
+The chance that it certifies any level that does not hold is at most one minus the confidence. The
 first level that it confirms gets half of that chance to be wrong, and each level after a failed one
 half of the rest. The chance that a certified level used is free again: if certifying it was the
 mistake, the search has made it already. So the level above may be tried with all that is left. A
@@ -16,7 +16,8 @@ The cost: with 95 % confidence, 59 turns without a miss are the least that show 
 least three minutes. `python benchmarks/capacity_search.py --only stalls` shows why: it adds stalls
 that make 6 % of the turns late, and show in nothing else. With stalls of 4 s, one in 67 s, up to 10
 searches in 100 see none for three minutes and certify (n = 120); with stalls of 2 s, one in 33 s,
-it is 3. So stalls of more than about 2 s that come less than once in half a minute may be missed.
+up to 3 searches do. So stalls of more than about 2 s that come less than once in half a minute may
+be missed.
 """
 
 import copy
@@ -77,7 +78,10 @@ class Exploration:
         self.good: dict[int, bool] = {}
 
     def bracket(self) -> tuple[int, int]:
-        """Return the highest good level and the lowest bad one, or just outside."""
+        """Return the highest good level and the lowest bad one.
+
+        Without a good level the first is -1; without a bad one the second is `len(levels)`.
+        """
         bad = min((i for i, good in self.good.items() if not good), default=len(self._levels))
         good = max((i for i, looks in self.good.items() if looks and i < bad), default=-1)
         return good, bad
@@ -270,7 +274,8 @@ class Search:
         """Take the results of the probe.
 
         Raises:
-            ValueError: it is not the probe that `next` returned, or there are more hits than turns.
+            ValueError: the probe is not the one that `next` returned, or there are more hits than
+                turns.
         """
         if probe != self.next():
             raise ValueError(f"{probe} is not what is to be played next, {self.next()} is")
@@ -472,7 +477,10 @@ def to_come(search: Search) -> ToCome:
 
 
 def _rest(search: Search, holds: int) -> tuple[int, float]:
-    """Estimate turns and seconds to the end, if `LATE` are late up to this level, and all above."""
+    """Estimate turns and seconds to the end of the search.
+
+    Up to the level `holds`, the share `LATE` of the turns is late; above it, all turns are.
+    """
     thought, turns, seconds = copy.deepcopy(search), 0, 0.0
     while (probe := thought.next()) is not None:
         all_late = probe.sessions > holds

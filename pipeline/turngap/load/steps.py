@@ -112,7 +112,10 @@ class RehearsedCall:
     over_ns: int | None = None
 
     def waits_s(self, usual_ns: int) -> list[float | None]:
-        """Return each turn's wait until the next, with the usual gap; None if not known."""
+        """Return the time from each turn's end to the next turn's start; None if unknown.
+
+        The times are as if the agent had answered after the usual gap.
+        """
         waits_s: list[float | None] = [None] * len(self.scenario.scenario.turns)
         begun_ns = [*(turn.window[0] for turn in self.turns[1:]), self.over_ns]
         for played, next_ns, awaits in zip(

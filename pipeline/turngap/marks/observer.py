@@ -105,12 +105,12 @@ class FirstPushes:
 
 
 def is_guess(frame: LLMContextFrame) -> bool:
-    """Return whether the frame asks for an answer before the turn is over; none did before 1.9."""
+    """Return whether the frame asks for an answer to an open turn; none did before pipecat 1.9."""
     return bool(getattr(frame, "speculation", False))
 
 
 def tool_error(frame: FunctionCallResultFrame) -> str | None:
-    """Return why a tool failed; before 1.9 no frame says so."""
+    """Return why a tool failed; before pipecat 1.9 no frame says so."""
     return getattr(frame, "error", None)
 
 
@@ -264,7 +264,7 @@ class MarksObserver(BaseObserver):
         self._recorder.late(kind, why)
 
     def silent(self, kind: Kind, why: str) -> None:
-        """Note that there is nothing to hear, though no engine has failed."""
+        """Note why there is nothing to hear, though no engine has failed."""
         self._recorder.silent(kind, why)
 
     async def on_push_frame(self, data: FramePushed) -> None:
@@ -441,7 +441,8 @@ class MarksObserver(BaseObserver):
 def prompt_of(usage: LLMTokenUsage, source: object) -> tuple[int, dict[str, float]]:
     """Return the tokens of the whole prompt, and how many were read from or written to a cache.
 
-    Anthropic's and Bedrock's services report the prompt without these, all others with them.
+    Anthropic's and Bedrock's services report the prompt without the cached tokens, all other
+    services with them.
     """
     read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
     modules = {kind.__module__ for kind in type(source).__mro__}

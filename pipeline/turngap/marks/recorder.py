@@ -231,7 +231,7 @@ class MarksRecorder:
     ) -> None:
         """Count the tokens of a request, whatever its outcome.
 
-        `cached` are those of the prompt that were read from a cache or written to one, by count.
+        `cached` has the numbers of prompt tokens that were read from a cache or written to one.
         """
         self.count("llm_prompt_tokens", prompt_tokens)
         self.count("llm_completion_tokens", completion_tokens)

@@ -154,12 +154,12 @@ class AgentTurn:
         counts: other figures of the turn, by name.
         why: why turn-taking held for as long as it did, if it gives a reason.
         error: why the reply failed, or stopped in the middle.
-        late: why it is late while an engine is silent, by the engine's kind; empty for one that
-            continued after all.
+        late: why the reply is late while an engine is silent, by the engine's kind; empty for one
+            that continued after all.
         no_reply: why there is nothing to hear, though no engine has failed.
         calls: the turn's tool calls, by call id, in order.
         silent_ns: when the person fell silent, as far as turn-taking knows; None for typed turns.
-        interrupted: whether the person spoke into the heard part of it.
+        interrupted: whether the person spoke into the heard part of the reply.
     """
 
     number: int
@@ -194,7 +194,7 @@ class AgentTurn:
         self.counts[name] = self.counts.get(name, 0) + n
 
     def said(self, at_ns: int) -> None:
-        """Note a piece of the answer from the LLM; the first has been marked."""
+        """Note a piece of the LLM's answer; `llm_first_token` has been marked already."""
         self.piece_ns = at_ns
         # With tools, the answer is the reply to the request that carries their results.
         asked_ns = self.marks.get("tool_result", self.marks["llm_request"])
@@ -235,7 +235,7 @@ class AgentTurn:
             self._place_audible()
 
     def release(self, at_ns: int) -> None:
-        """Note that its audio, which was held back, may be heard from here on."""
+        """Note that the turn's audio, which was held back, may be heard from here on."""
         self.held_ns = at_ns
         self._place_audible()
 

@@ -70,7 +70,7 @@ class Sample:
 
     @property
     def error_ms(self) -> float:
-        """Measured minus injected; positive when the caller heard the agent late."""
+        """Measured gap minus injected gap; positive when the caller heard the agent late."""
         return self.measured_ms - self.truth_ms
 
 

@@ -171,7 +171,7 @@ def repository_of(here: Path) -> Path | None:
 
 
 def strangers(file: Path) -> set[int]:
-    """Return the other users who own a file or its link's target: it can run commands as the user.
+    """Return the other users who own a file or its target: the file can run commands as the user.
 
     The user, root and the owner of the working directory are not strangers: in a container, root
     often works in another user's checkout.

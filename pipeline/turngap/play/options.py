@@ -89,7 +89,7 @@ class Option:
 
     @property
     def key(self) -> str:
-        """Return its name on the command line and in `turngap.toml`, with hyphens."""
+        """Return the option's name on the command line and in `turngap.toml`, with hyphens."""
         return self.flag or self.name.replace("_", "-")
 
     @property
@@ -100,7 +100,7 @@ class Option:
         return self.default
 
     def expected(self) -> str:
-        """Describe the numbers it takes: `a whole number from 1 to 32`."""
+        """Describe the numbers that the option takes: `a whole number from 1 to 32`."""
         what = "a whole number" if self.kind is int else "a number"
         least = "" if self.least == -inf else f" from {self.least:g}"
         return f"{what}{least} {'on' if self.most == inf else f'to {self.most:.9g}'}"
@@ -115,7 +115,7 @@ class Option:
         """Return a value as plans take it; keep None and empty values.
 
         Raises:
-            InputError: it is out of range; `shown` is how the option was given.
+            InputError: the value is out of range; `shown` is how the option was given.
         """
         if value is None or value == "" or value is REQUIRED:
             return self.initial if value is None else value

@@ -45,7 +45,7 @@ class PlayPlan:
         calibration_turns: loopback turns that measure the instrument first; with 0 there are none,
             and the run says so.
         greeting_ms: time for an agent to speak first; None to learn it from the first line.
-        no_reply_ms: time to wait for a reply, from the person's end.
+        no_reply_ms: time to wait for a reply, from the end of the person's turn.
         quiet_ms: the silence that ends a reply.
         stop_on_error: end with the first call that the agent loses, or ends early.
         label: the user's name for what is played.
@@ -130,10 +130,10 @@ class PlayPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlan(PlayPlan):
-    """A plan with one agent.
+    """A plan that plays one agent.
 
     Attributes:
-        phase: shifts every turn by this number of samples on its 32 ms grid.
+        phase: by how many samples every turn is shifted on the agent's 32 ms grid.
         continues: a stored run; only its missing conversations are played.
     """
 

@@ -85,10 +85,10 @@ async def child(
     cwd: Path | None = None,
     answers: bool = False,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run `python -m argv…` for as long as this lasts; its output goes to `log`.
+    """Run `python -m argv…` for as long as the context lasts; its output goes to `log`.
 
-    If it `answers`, its parent reads its stdout. It ends when its stdin does, so it never outlives
-    a parent that is killed.
+    If the process `answers`, its parent reads its stdout. It ends when its stdin does, so it never
+    outlives a parent that is killed.
 
     Raises:
         AgentError: it ended, and its line was lost.
@@ -304,7 +304,7 @@ def require_free(command: str, url: str) -> None:
     """Refuse a port that is in use, because another agent than the command's would be measured.
 
     Raises:
-        InputError: it is taken, or the URL has no host.
+        InputError: the port is taken, or the URL has no host.
     """
     host, port = address_of(url)
     with suppress(OSError), socket.create_connection((host, port), CONNECT_TIMEOUT_S):
@@ -320,7 +320,7 @@ def address_of(url: str) -> tuple[str, int]:
     """Return host and port of a URL.
 
     Raises:
-        InputError: it has no host, or its port is no number.
+        InputError: the URL has no host, or its port is no number.
     """
     parts = urlsplit(place_of(url))
     with suppress(ValueError):

@@ -40,7 +40,7 @@ async def replay(plan: ReplayPlan, progress: Progress = SILENT) -> tuple[Run, Tu
 async def play_in_turns(
     runs: Sequence[RunInProgress], plan: PlayPlan, progress: Progress
 ) -> TurngapError | None:
-    """Play every scenario against each run's agent, the next round in the opposite order.
+    """Play every scenario against each run's agent, each round in the opposite order of the last.
 
     Returns the error that ended it, if any: an agent does not start, cannot be reached, or the line
     was lost. Everything finished before is stored.

@@ -124,7 +124,7 @@ class RunInProgress:
     async def play(
         self, scenario: LoadedScenario, endpoint: Endpoint, *, repeat: int = 1, phase: int = 0
     ) -> None:
-        """Play one conversation against the agent there, `phase` samples at 16 kHz off the grid.
+        """Play one conversation against this agent, `phase` samples at 16 kHz off the grid.
 
         Raises:
             AgentError: the agent cannot be reached, or the line was lost and the run must stop for
@@ -317,7 +317,7 @@ class RunInProgress:
         """Store the line's dialect, and the sample rate at which the person is heard.
 
         Raises:
-            AgentError: it differs from that of the stored turns.
+            AgentError: the dialect or the rate differs from that of the stored turns.
         """
         agent = self._opening.agent
         spoken = dict(zip(TOLD_BY_THE_LINE, (line.dialect, line.rate), strict=True))

@@ -159,7 +159,7 @@ class AgentChoice:
 
     @property
     def steady_name(self) -> str:
-        """Return the name in telemetry, the same in each run."""
+        """Return the agent's name in telemetry, which is the same in each run."""
         if not self.is_url:
             return self.name
         start = text_without_secrets(self.start or "")
@@ -201,14 +201,14 @@ class Checkout:
 
     @property
     def python(self) -> Path:
-        """Its interpreter; not resolved, because the link would lead out of the environment."""
+        """Its own interpreter; not resolved, because the link would lead out of the environment."""
         return self.folder / ".venv" / "bin" / "python"
 
     def require(self) -> None:
-        """Check that it can be started.
+        """Check that the checkout can be started.
 
         Raises:
-            InputError: it is no checkout, or has not been set up.
+            InputError: the folder is no checkout, or has not been set up.
         """
         if not (self.folder / "pipeline" / "turngap").is_dir():
             raise InputError(
@@ -261,7 +261,7 @@ class Target:
         return (*found, "synthetic voices") if voices else found
 
     def held_out(self) -> tuple[HeldOutRecord, ...]:
-        """List the held-out figures of its models, as a run stores them."""
+        """List the held-out figures of the agent's models, as a run stores them."""
         return held_out_of(self._engines())
 
     def without_tools(self, scenarios: Iterable[Scenario]) -> str | None:
@@ -277,7 +277,7 @@ class Target:
         )
 
     def _engines(self) -> list[tuple[BackendSpec, BackendSettings]]:
-        """List its engines; empty for an agent from a checkout or at a URL."""
+        """List the agent's engines; empty for an agent from a checkout or at a URL."""
         if self.stack is None or self.choice.checkout is not None:
             return []
         return resolved(self.stack, self.library)
@@ -368,7 +368,7 @@ def resolve(choice: AgentChoice, library: Path) -> Target:
         if not choice.is_url:
             raise InputError(
                 "start.no_url",
-                f"--start starts a bot, and {choice.agent} is not one: turngap starts it itself",
+                f"--start starts a bot at a URL, and turngap starts {choice.agent} itself",
                 hint="name the URL at which the command serves: --agent ws://127.0.0.1:8765/ws",
             )
         choice.endpoint.check()  # first, since a port may be free later and a typo stays

@@ -42,7 +42,8 @@ def turn_record(
 ) -> Turn:
     """Build one line of `turns.jsonl`.
 
-    If turngap fails on what the agent said, the turn becomes an `error` without that.
+    If turngap fails on what the agent said, the turn becomes an `error`, without what the agent
+    said.
     """
     number = played.turn.turn
     turn = scenario.turns[number - 1]
@@ -122,7 +123,7 @@ def utterance(scenario: Scenario, number: int, budget_ms: float | None) -> Utter
 def cues_of(
     scenario: LoadedScenario, budget_ms: float | None = None, *, rate: int = RATE
 ) -> list[Cue]:
-    """Convert a scenario's turns to cues at a line's rate; `budget_ms` overrides its own."""
+    """Convert a scenario's turns to cues at a line's rate; `budget_ms` overrides the turns' own."""
     return [
         Cue(
             pcm=scenario.clips[turn.audio].at_rate(rate),

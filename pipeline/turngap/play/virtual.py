@@ -5,7 +5,7 @@ computes. So a gap from here is a lower bound: it lacks the time of the event lo
 Silero, the engines in the process and the socket. Only smart turn computes long enough to be
 noticed, so it is given `SMART_TURN_MS`. Compared with a replay of the same turns on a quiet machine
 of two cores, with engines of known speed, the median lacks 6 ms with `embedded`, 33 ms with
-pipecat's defaults without smart turn, and 54 ms with it (n=24 each).
+pipecat's defaults without smart turn, and 54 ms with smart turn (n=24 each).
 
 The audio alone decides whether a turn is over, so cut-ins and false endpoints are those of a replay
 on a machine that keeps up. Where smart turn is in doubt, one packet more or less before the turn
@@ -50,8 +50,8 @@ def play_in_virtual_time(
 ) -> TurngapError | None:
     """Play every scenario against each run's agent, as `turngap.play.rounds.play_in_turns` does.
 
-    Nothing is calibrated: there is no instrument between the two. Call it in a thread where an
-    event loop runs. Returns the error that ended it, if any; what was finished is stored.
+    Nothing is calibrated: there is no instrument between caller and agent. Call it in a thread
+    where an event loop runs. Returns the error that ended it, if any; what was finished is stored.
     """
     try:
         with all_kept(runs):
@@ -128,7 +128,7 @@ def _play(
 async def line_to_stack(assembly: Assembly, session: Session | None = None) -> AsyncIterator[Line]:
     """Open a line to one session of a built-in agent without a socket, its handshake done.
 
-    When this ends, the agent has received the hang-up and has finished.
+    When the context ends, the agent has received the hang-up and has finished.
 
     Raises:
         AgentError: as `turngap.caller.line.open_line` does.

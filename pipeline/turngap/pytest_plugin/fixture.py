@@ -308,7 +308,7 @@ class Watched:
             write(f"turngap: {command} plays in real time")
 
     def count(self, _: "Turn") -> None:
-        """One turn more was played."""
+        """Count a turn that was played."""
         self._done += 1
         now_ns = self._clock.now_ns()
         if now_ns - self._line_ns < LINE_EVERY_S * NS_PER_S:

@@ -52,12 +52,12 @@ class MeasuredRun(Run):
     def assert_hit_rate(self, at_least: float = 0.95, *, sure: bool = False) -> None:
         """Assert that at least this share of all turns was answered within the budget.
 
-        With `sure`, the lower end of the 95 % interval has to reach it: 0.95 then takes 72 calls
-        without a miss, whatever their turns. Rounds count: the assertion is about these recordings,
-        while the interval of a report is about turns like them.
+        With `sure`, the lower end of the 95 % interval has to reach `at_least`: 0.95 then takes 72
+        calls without a miss, whatever their turns. Rounds count: the assertion is about these
+        recordings, while the interval of a report is about turns like them.
 
         Raises:
-            LatencyError: the share is below it.
+            LatencyError: the share is below `at_least`.
             InconclusiveError: `sure`, and the interval holds `at_least`.
         """
         __tracebackhide__ = True
@@ -86,11 +86,11 @@ class MeasuredRun(Run):
         """Assert that the agent cut in on at most this share of all turns.
 
         Assert it wherever you assert a gap: an agent with no patience is quick. With `sure`, the
-        upper end of the 95 % interval must not exceed it: 0.05 then takes 72 calls without a
+        upper end of the 95 % interval must not exceed `at_most`: 0.05 then takes 72 calls without a
         cut-in.
 
         Raises:
-            LatencyError: the share is above it.
+            LatencyError: the share is above `at_most`.
             InconclusiveError: `sure`, and the interval holds `at_most`.
         """
         __tracebackhide__ = True
@@ -146,7 +146,7 @@ class MeasuredRun(Run):
     ) -> None:
         """Assert that one stage of the gap keeps these limits, as `assert_gap` does for the whole.
 
-        A turn that was answered without the mark that ends the stage counts as over it.
+        A turn that was answered without the mark that ends the stage counts as over the limit.
 
         Raises:
             LatencyError: as `assert_gap`.
@@ -174,10 +174,10 @@ class MeasuredRun(Run):
         self._hold(stage, figures, limits, sure)
 
     def assert_outcome(self, scenario: str, turn: int, outcome: Outcome = "answered") -> None:
-        """Assert that one turn of a scenario, counted from 1, ended so in every repeat.
+        """Assert that one turn of a scenario, counted from 1, had this outcome in every repeat.
 
         Raises:
-            LatencyError: it ended otherwise.
+            LatencyError: the turn had another outcome.
             InputError: no such turn was played, or there is no such outcome.
         """
         __tracebackhide__ = True

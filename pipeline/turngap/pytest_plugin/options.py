@@ -44,7 +44,7 @@ class Options:
 
     @classmethod
     def of(cls, config: pytest.Config) -> "Options":
-        """Read and check them.
+        """Read and check the options.
 
         Raises:
             pytest.UsageError: an ini option has a wrong value.

@@ -153,7 +153,7 @@ def round_step(span: float, about: int = 4) -> float:
 
 
 def clear_of(marks: Iterable[Mark], strong: Mark, room: float) -> list[Mark]:
-    """Drop the marks closer than `room` to the strong one, and add that one."""
+    """Drop the marks closer than `room` to the strong mark, and add the strong mark."""
     return [*(mark for mark in marks if abs(mark.at - strong.at) >= room), strong]
 
 
@@ -194,7 +194,7 @@ class Domain:
 def domain_of(turns: Sequence[Turn], *, shown_whole: float = SHOWN_WHOLE) -> Domain:
     """Choose one domain for all of a run's turns, to make them comparable by eye.
 
-    It holds the fastest `shown_whole` of them with some room, within the edges allowed above.
+    It holds the fastest `shown_whole` of them with some room, within the allowed edges.
     """
     gaps = sorted(t.gap_ms / t.budget_ms for t in turns if t.gap_ms is not None)
     if not gaps:

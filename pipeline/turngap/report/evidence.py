@@ -75,7 +75,7 @@ def _gap(turn: Turn) -> tuple[str, ...]:
 
 
 def _reach(turns: Sequence[Turn]) -> tuple[float, float]:
-    """Return the time to draw before and after the person's end, for most turns whole."""
+    """Return how much time to draw before and after the person's end: most turns fit whole."""
     gaps = [turn.gap_ms for turn in turns if turn.gap_ms is not None]
     early = -min(gaps, default=0.0) + ROOM_MS / 2
     last = sorted(turn.first_answer_ms or turn.gap_ms or 0.0 for turn in turns) or [0.0]

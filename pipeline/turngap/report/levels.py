@@ -135,7 +135,7 @@ class AgainstLoad:
 
     Args:
         x_name: the quantity on the x axis, for example `sessions`.
-        x_ticks: returns its labels.
+        x_ticks: returns the labels of the x axis.
         rules: upright lines of both drawings.
         note: a last sentence below the hit rates.
     """

@@ -258,7 +258,7 @@ def _stages(run: Run, summary: Summary) -> list[Item]:
 
 
 def _curve(run: Run, summary: Summary) -> str:
-    """Say how a setting would change the gap, by the newest curve with a point set as the run."""
+    """Say how a setting would change the gap, by the newest curve that has the run's settings."""
     if summary.slowest_stage != "endpoint" or not run.path.is_dir():
         return ""
     agent = _agent_as_stored(run.record)

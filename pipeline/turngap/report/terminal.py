@@ -187,7 +187,7 @@ def lines_of(item: Lines, width: int) -> list[Text]:
 
 
 def _table(table: Table, width: int) -> list[Text]:
-    """Draw a line for each row; if that is too wide, first without spare columns, then bars.
+    """Draw a line for each row; if that is too wide, without spare columns, then without bars.
 
     The last spare column is dropped first, and the caption names those that were dropped. A table
     that is too wide even then is folded: parts below one another, each with its first column. A

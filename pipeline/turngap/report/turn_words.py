@@ -176,7 +176,7 @@ def early_words(turn: Turn) -> list[str]:
 
 
 def place_words(early: TooEarly) -> str:
-    """Say where in the person's turn that was."""
+    """Say where in the person's turn the agent was too early."""
     if early.pause is None:
         return "over speech, before any labelled pause"
     length = f"a pause of {ms(early.pause.ms)} ms"

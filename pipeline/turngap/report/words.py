@@ -243,7 +243,7 @@ def run_words(record: RunRecord) -> tuple[str, ...]:
 
 
 def agent_words(name: str, described: Mapping[str, Any]) -> tuple[str, ...]:
-    """Name the agent that has this name and was played against the one described."""
+    """Return the agent's name, its stack or URL if that differs, and its dialect and rate."""
     agent = str(described.get("stack") or described.get("url") or "")
     # An agent at a URL is named by its host and port, which its URL says better.
     shown = agent if name and f"://{name}" in agent else name

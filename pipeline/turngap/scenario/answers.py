@@ -103,7 +103,7 @@ def answer_of(
 def answer_again(expected: Expectation, turn: Turn, text: str, why_no_text: str) -> AnswerRecord:
     """Judge a stored turn by a recogniser's transcript of its sound, if there is one.
 
-    All recorded sound was heard, but it is not the whole reply if the turn was broken off.
+    All recorded sound was heard, but the sound is not the whole reply if the turn was broken off.
     """
     before = turn.answer.model_copy(update={"source": "transcribed", "heard": ""})
     if (expected.reply is None and expected.tools is None) or turn.gap_ns is None:

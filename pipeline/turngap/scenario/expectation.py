@@ -26,7 +26,8 @@ def check_pattern(pattern: str) -> None:
     """Refuse a pattern that cannot be searched for.
 
     Raises:
-        ValueError: it is too long, not a regular expression, or one that needs to backtrack.
+        ValueError: the pattern is too long, not a regular expression, or one that needs to
+            backtrack.
     """
     if len(pattern) > MOST_PATTERN:
         raise ValueError(f"{len(pattern)} characters, expected at most {MOST_PATTERN}")

@@ -132,7 +132,7 @@ def content_hashes(scenarios: Iterable[LoadedScenario]) -> dict[str, str]:
 
 
 def load_scenario(path: Path, *, need_labels: bool = True) -> LoadedScenario:
-    """Read a scenario and its recordings, and check the one against the other.
+    """Read a scenario and its recordings, and check the file and the recordings against each other.
 
     With `need_labels`, a voice speaks the turns without a recording.
 
@@ -262,7 +262,7 @@ class Domain:
     sentences: tuple[str, ...] = ()
 
     def offer(self, times: int) -> str:
-        """Return what to answer if the person said something else `times` times in a row before.
+        """Return the answer to a turn outside of the domain, after `times` such turns in a row.
 
         The first answer names topics. Later ones name others, and give a sentence to try that asks
         about the first of them.

@@ -171,12 +171,12 @@ class FoundSpeech:
     """The place of speech in a recording.
 
     Attributes:
-        bounds: first and last sample of the speech; each error covers the truth about nine times in
-            ten.
+        bounds: first and last sample of the speech; about nine times in ten, the true sample is
+            within the stated error.
         pauses: silences within the speech.
         warnings: reasons to check the bounds by eye.
-        snr_db: how far the voice's loud parts are above the noise, averaged over three bands, each
-            counted from 0 to 30 dB.
+        snr_db: by how many dB the voice's loud parts exceed the noise: the mean of three bands,
+            each limited to 0 to 30 dB.
     """
 
     bounds: SpeechBounds

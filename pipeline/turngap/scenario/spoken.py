@@ -1,7 +1,7 @@
 """Speak the scenario texts that have no recording, with an installed voice; later from a cache.
 
-A voice's audio is stored unchanged. It is processed each time it is loaded: cut, levelled and laid
-on a floor of noise like the shipped recordings, and labelled exactly.
+A voice's audio is stored unchanged. The audio is processed each time it is loaded: cut, levelled
+and laid on a floor of noise like the shipped recordings, and labelled exactly.
 """
 
 import hashlib

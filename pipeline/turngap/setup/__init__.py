@@ -86,7 +86,7 @@ def bots(folder: Path) -> dict[str, Bot]:
 
 
 def bot_of(url: str, start: str, folder: Path) -> Bot:
-    """Return the bot of a URL or a command that the user gave, with facts from its file if here."""
+    """Return the bot of a URL or a command that the user gave, with facts from its file here."""
     if not start:
         return Bot(url)
     with suppress(InputError, ValueError):
@@ -323,12 +323,15 @@ def write(
 
 
 def from_here(command: str, here: Path) -> str:
-    """Name a program that lies in the folder from there, for a file that others use as well."""
+    """Make the program's path relative to the folder `here`, for a file that others use too."""
     return re.sub(f"^(['\"]?){re.escape(str(here))}/", r"\1", command)
 
 
 def _for_the_action(chosen: Chosen) -> dict[str, Any]:
-    """Return the inputs of the action, and how the user has to adapt `start` (`yours`)."""
+    """Return the template values for the GitHub Action.
+
+    `yours` says what the user must still put into `start`; empty if nothing.
+    """
     words: dict[str, Any] = {"install": "", "options": "", "variables": (), "yours": ""}
     if "://" not in chosen.agent:
         extra = "embedded" if chosen.agent == "embedded" else "agent"

@@ -28,11 +28,11 @@ CUT_INS = "cut-ins"
 
 @dataclass(frozen=True, slots=True)
 class MetricVerdict:
-    """The change of one metric, candidate less reference (for the hit rate: the loss).
+    """The change of one metric, candidate minus reference (for the hit rate: the loss).
 
     Attributes:
         difference: for p50 the shift of the typical turn (Huber's location of the paired
-            differences), for p95 the difference of the two; None if n is too small.
+            differences), for p95 the difference of the two sides' p95; None if n is too small.
         low, high: its 95 % interval; an end is None if n is too small to bound it.
         p_value: one-sided p-value of no regression, before correction for several metrics.
         detectable: the regression that this comparison would have detected with 95 % power: every
@@ -66,7 +66,8 @@ class StageShift:
 
     Attributes:
         shift_ms: the shift of the typical turn.
-        slowed: turns in which it grew by over half the p95 limit, less those in which it shrank so.
+        slowed: turns in which the stage grew by over half the p95 limit, minus the turns in which
+            it shrank by as much.
         moved: whether it grew, in the bulk or in the tail, beyond chance.
     """
 
@@ -81,8 +82,8 @@ class StageShift:
 class BudgetRecord(Stored):
     """A budget of the candidate alone: the share of turns within it, with its 95 % interval.
 
-    `share` and `low` use the turns as read. `high` uses them at their quickest if a starved caller
-    may have made them read long.
+    `share` and `low` use the turns as read. `high` uses the turns at their quickest if a starved
+    caller may have made them read long.
     """
 
     name: str
@@ -139,10 +140,10 @@ class BaselineUse(Stored):
     """The use that was made of a stored baseline.
 
     Attributes:
-        unmatched: turns of the candidate without a twin in it (other rounds or phases).
+        unmatched: turns of the candidate without a twin in the baseline (other rounds or phases).
         more_pairs: the pairs that playing more rounds could still make with it.
-        rejudged: its turns that were saved under another budget than the candidate's, and were
-            judged by the candidate's.
+        rejudged: turns of the baseline that were saved under another budget than the candidate's,
+            and were judged by the candidate's.
     """
 
     unmatched: int
@@ -161,9 +162,9 @@ class SaveRecord(Stored):
 class CheckRecord(Document):
     """`check.json`.
 
-    `why` names the deciding metric, or the reason why the two cannot be compared. `starved_ms` is
-    how late the caller might be before a turn counted as starved. `command` repeats the check; it
-    is empty in older checks. `stand_ins` and `label` are as in a run.
+    `why` names the deciding metric, or the reason why the two sides cannot be compared.
+    `starved_ms` is how late the caller might be before a turn counted as starved. `command` repeats
+    the check; it is empty in older checks. `stand_ins` and `label` are as in a run.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -222,7 +223,7 @@ class BaselineTurn(Stored):
 class BaselineRecord(Document):
     """A stored reference. Compared only on the same machine, by the same metrics and audio.
 
-    `starved_ms` and `caller_error_ms` are those of the run that it was saved from.
+    `starved_ms` and `caller_error_ms` are those of the run that the baseline was saved from.
     """
 
     metrics_version: int = METRICS_VERSION

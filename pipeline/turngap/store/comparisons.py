@@ -88,18 +88,18 @@ class ChainRecord(Stored):
 
 
 class PairRecord(Stored):
-    """Two backends over the same takes of the same turns, `one` less `other`.
+    """Two backends over the same takes of the same turns, `one` minus `other`.
 
     `right` is the difference of the shares of right answers in the `right_n` takes that were judged
-    with both; `only_one` and `only_other` count the takes in which only that one was right.
+    with both; `only_one` and `only_other` count the takes in which only that backend was right.
     `gap_ms` is the median difference of the gap, over `gap_n` takes in which a reply was due.
     `cut_ins` is the difference of the shares of turns that were cut into, over all takes.
     `right_recorded` and `gap_recorded` are the numbers of recorded turns that these are takes of.
 
-    Each interval allows for the caller's own lateness in these turns. `caller` is how late
-    it was with `one` (the candidate) and with `other` (the reference); None in a comparison that
-    did not store it. `inconclusive` says why the two are not compared, or which difference may be
-    the caller's lateness alone; None if there is no such doubt.
+    Each interval allows for the caller's own lateness in these turns. `caller` is how late the
+    caller was with `one` (the candidate) and with `other` (the reference); None in a comparison
+    that did not store it. `inconclusive` says why the two are not compared, or which difference may
+    be the caller's lateness alone; None if there is no such doubt.
     """
 
     one: str
@@ -120,7 +120,8 @@ class PairRecord(Stored):
 class CrossingRecord(Stored):
     """The shortest task at which `follower` costs less than `leader`, as `side_by_side.Crossing`.
 
-    `n`: the takes that were judged with both. `why_none`: why neither overtakes the other at all.
+    `n`: the takes that were judged with both. `why_none`: why neither backend overtakes the other
+    at all.
     """
 
     what: Literal["time", "price"]

@@ -187,8 +187,8 @@ def encode(record: Document, *, indent: int | None = None) -> bytes:
     """Encode a document as JSON in UTF-8, with a newline at its end.
 
     An agent's text may hold half of a surrogate pair, for which UTF-8 has no bytes (and which
-    pydantic refuses). It becomes a question mark, and the turn is kept. No text keeps a secret.
-    turngap's own names and words stay, because the document could not be read otherwise.
+    pydantic refuses). The half becomes a question mark, and the turn is kept. No text keeps a
+    secret. turngap's own names and words stay, because the document could not be read otherwise.
     """
     document = texts_without_secrets(record.model_dump(mode="json"), type(record).own_words())
     text = json.dumps(document, ensure_ascii=False, indent=indent)
@@ -198,7 +198,8 @@ def encode(record: Document, *, indent: int | None = None) -> bytes:
 def find_folder(name_or_path: str, file_name: str, root: Path | None = None) -> Path | None:
     """Find the folder that holds `file_name`.
 
-    It is given as its own path, as the path of that file, or as its name in `root` (`./runs`).
+    The folder is given as its own path, as the path of that file, or as its name in `root`
+    (`./runs`).
     """
     for candidate in (Path(name_or_path), (root or DEFAULT_ROOT) / name_or_path):
         if candidate.name == file_name and is_file(candidate):

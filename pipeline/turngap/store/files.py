@@ -24,8 +24,8 @@ def open_regular(file: Path, flags: int = os.O_RDONLY, *, below: Path | None = N
 
     Raises:
         InputError: there is a link below that folder, or the file is not in the folder.
-        OSError: it does not exist, may not be opened, or is a folder, a pipe, a socket or a device,
-            which could block for ever or never end.
+        OSError: the file does not exist, may not be opened, or is a folder, a pipe, a socket or a
+            device, which could block for ever or never end.
     """
     flags |= os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -43,7 +43,7 @@ def open_regular(file: Path, flags: int = os.O_RDONLY, *, below: Path | None = N
 
 def _open_below(folder: Path, file: Path, flags: int) -> int:
     if ".." in (inside := file.relative_to(folder)).parts:
-        raise OSError(None, "it is not in its folder")
+        raise OSError(None, "its path contains `..`, which may lead out of the folder")
     at = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         for part in inside.parts[:-1]:
@@ -61,7 +61,7 @@ def refuse_links(file: Path, below: Path) -> None:
     """Refuse a file of a stored folder that is a link, or is behind one.
 
     Raises:
-        InputError: this is one.
+        InputError: the file is a link, or is behind one.
     """
     for path in (file, *file.parents):
         if path == below:
@@ -112,7 +112,7 @@ def decoded(raw: bytes) -> str:
     """Decode UTF-8, without its byte-order mark.
 
     Raises:
-        ValueError: it is something else; the message says what to do.
+        ValueError: the bytes are not UTF-8; the message says what to do.
     """
     # As Windows calls UTF-16 "Unicode"; without its mark, every second byte of English is 0.
     halves = (raw[:8:2], raw[1:8:2]) if len(raw) >= 8 else ()

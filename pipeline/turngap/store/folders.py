@@ -169,7 +169,7 @@ def latest_run(root: Path | None = None) -> Path:
     A run that failed, was interrupted, is being played or cannot be read is never the latest.
 
     Raises:
-        InputError: there is none; the message says how the last one ended.
+        InputError: no run is finished; the message says how the last one ended.
     """
     root = root or DEFAULT_ROOT
     stored = _stored(root)
@@ -195,7 +195,7 @@ def latest_run(root: Path | None = None) -> Path:
 def latest_to_resume(root: Path | None = None) -> Path:
     """Find the folder of the last run that lacks turns and can be continued.
 
-    A run with turns is preferred to one without. If none lacks turns, it is `latest_run`.
+    A run with turns is preferred to one without. If no run lacks turns, it is `latest_run`.
 
     Raises:
         InputError: there is no run, or none that is finished or can be continued.
@@ -232,7 +232,7 @@ def find_run(name_or_path: str, root: Path | None = None) -> Path:
     `latest` is the finished run that started last. A label names a run if no other run has it.
 
     Raises:
-        InputError: there is none, or several have that label; the hint names the latest few.
+        InputError: there is no such run, or several have that label; the hint names the latest few.
     """
     root = root or DEFAULT_ROOT
     found = find_runs(name_or_path, root)
@@ -250,7 +250,7 @@ def find_runs(name_or_path: str, root: Path | None = None) -> list[Path]:
     """Find folders of runs as `find_run` does, but all that have a label, the earliest first.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such run.
     """
     root = root or DEFAULT_ROOT
     if name_or_path == "latest":

@@ -70,7 +70,7 @@ class LoadTurn(Document):
         return self.missed if self.played is None else self.played.outcome
 
     def hit(self, budget_ms: float) -> bool:
-        """Return whether it was answered within the budget, counted from the intended instant."""
+        """Return whether the turn was answered in budget, counted from the intended instant."""
         latency_ms = self.latency_ms
         answered = self.played is not None and self.played.replied
         return answered and latency_ms is not None and latency_ms <= budget_ms
@@ -231,7 +231,7 @@ class LoadFigures:
             not independent.
         holds: whether at least the target share of turns is in time; None if undecided.
         gap_ms: percentiles of the turn gap; turns without an answer count as slower than any.
-        llm_ms: percentiles of the LLM's share of it.
+        llm_ms: percentiles of the LLM's share of the gap.
         busy: share of the time in which a replica works, on average.
         batch: sequences decoded together, on average over steps; None without a step.
         cached: share of prompt tokens that the prefix caches spared.
@@ -262,8 +262,8 @@ class Capacity:
 
     Attributes:
         held: the most calls whose interval lies above the target; None if not even one does.
-        not_held: the fewest calls above `held` that were tried and whose interval does not; None if
-            the search ended at its limit.
+        not_held: the fewest calls above `held` that were tried and whose interval does not lie
+            above the target; None if the search ended at its limit.
         of_llm: the calls that the LLM's servers would hold, if the agent's machine carries fewer;
             `held` and `not_held` are then limited by that machine.
     """
@@ -285,7 +285,8 @@ class AgentCpu:
 
     Attributes:
         cores: the cores that it has for the calls.
-        cores_per_call: CPU seconds that a call takes a second on average, as measured in one.
+        cores_per_call: CPU seconds that a call takes per second, on average, as measured in one
+            call.
     """
 
     cores: Cores

@@ -292,7 +292,8 @@ def agent_called(name: str, described: Mapping[str, Any]) -> str:
 def steady_name(url: str, start: str) -> str:
     """Return an agent's name without its port if other runs may use another port.
 
-    This is so on this machine if the command `start` starts it, or the system chose the port.
+    Other runs may do so on this machine if the command `start` starts the agent, or if the system
+    chose the port.
     """
     try:
         parts = urlsplit(url)

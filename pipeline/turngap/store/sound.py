@@ -63,7 +63,7 @@ def read_sound(
         part_ms: start and end of the part to read, in ms from the file's start.
 
     Raises:
-        InputError: it is not such a file, or the part is too long.
+        InputError: the file is not such a file, or the part is too long.
     """
     import soundfile
 
@@ -179,7 +179,7 @@ def _read(sound: "SoundFile", first: int, last: int) -> Iterator[NDArray[np.int1
         yield scaled.astype(np.int16)
     if peak > _LOUDEST:
         raise _UnreadableError(
-            f"it holds samples up to {peak:,.5g}, where 1 is the most",
+            f"it holds samples up to {peak:,.5g}, expected at most 1",
             "divide integers by their full scale, as 32,768, before they are written as floats",
         )
 

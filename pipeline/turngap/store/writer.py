@@ -135,7 +135,7 @@ class RunWriter:
         turn comes, as that has its number.
 
         Raises:
-            InputError: it cannot be written to, or another process writes to it.
+            InputError: the folder cannot be written to, or another process writes to it.
         """
         with writing(path, _UNWRITABLE):
             refuse_links(path / AUDIO_DIR, path)
@@ -146,7 +146,7 @@ class RunWriter:
         """Write the facts known of the run so far; it stays marked as unfinished.
 
         Raises:
-            InputError: it cannot be written; the record before it is kept.
+            InputError: the record cannot be written; the one before it is kept.
         """
         self._write_record(unfinished(record, NOT_ENDED))
 
@@ -165,7 +165,7 @@ class RunWriter:
         """Add one finished turn; it is on the disk (fsync) when this returns.
 
         Raises:
-            InputError: it cannot be written, and is not stored.
+            InputError: the turn cannot be written, and is not stored.
         """
         line = encode(turn)
         if len(line) > MAX_EVENTS_BYTES:
@@ -175,7 +175,7 @@ class RunWriter:
         if len(line) > MAX_TURN_BYTES or self._turns.size + len(line) > MAX_RUN_BYTES:
             raise InputError(
                 "run.too_large",
-                f"{self.path}: with one more turn, of {len(line)} bytes, it could not be read",
+                f"{self.path}: with one more turn, of {len(line)} bytes, the run could not be read",
                 hint="play the rest in a new run",
             )
         self._turns.append(line, _UNWRITABLE)
@@ -189,7 +189,7 @@ class RunWriter:
             The file's path within the run's folder, as `AudioRecord.file` has it.
 
         Raises:
-            InputError: it cannot be written.
+            InputError: the file cannot be written.
         """
         import soundfile
 
@@ -218,7 +218,7 @@ class RunWriter:
         """Write `record` in place of the one at the start, and close the run.
 
         Raises:
-            InputError: it cannot be written: the run stays marked as unfinished.
+            InputError: the record cannot be written: the run stays marked as unfinished.
         """
         try:
             self._write_record(record)

@@ -107,7 +107,7 @@ def require_http(url: str) -> None:
     """Check the URL of a collector.
 
     Raises:
-        InputError: it is not an HTTP URL.
+        InputError: the URL is not an HTTP URL.
     """
     try:
         parts = urlsplit(url)
@@ -137,7 +137,7 @@ class Telemetry:
 
     Attributes:
         conversations: how many have a trace.
-        lost: whether anything could not be sent; known once it is closed.
+        lost: whether anything could not be sent; known once the telemetry is closed.
     """
 
     def __init__(self, where: Destination | None = None, why_not: str = "") -> None:

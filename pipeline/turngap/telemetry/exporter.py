@@ -1,6 +1,6 @@
 """OpenTelemetry's SDK, used in such a way that none of it runs during a turn.
 
-It is flushed before the next conversation begins, so its own threads have nothing to do.
+The SDK is flushed before the next conversation begins, so its own threads have nothing to do.
 """
 
 import logging
@@ -177,7 +177,10 @@ def processor_of(exporter: SpanExporter) -> BatchSpanProcessor:
 
 
 def resource_of(name: str) -> Resource:
-    """Return the sender as the environment describes it, or else with this name."""
+    """Return the OpenTelemetry resource.
+
+    Its service is called `name`, unless the `OTEL_*` variables name another.
+    """
     ours = {"service.version": __version__, "service.instance.id": str(uuid.uuid4())}
     return Resource.create({"service.name": name} | ours).merge(OTELResourceDetector().detect())
 

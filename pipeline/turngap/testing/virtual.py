@@ -37,7 +37,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now_ns
 
     def hold_up(self, ms: float) -> None:
-        """Let time pass for all who wait, as a blocking call does."""
+        """Let time pass for all tasks that wait, as a blocking call does."""
         self._now_ns += ms_to_ns(ms)
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:

@@ -417,7 +417,7 @@ class _Call:
             await self._tell(word)
 
     async def _speak(self, at_ns: int, length_ns: int) -> None:
-        """Report the start and the end of its speech, as a pipecat bot does."""
+        """Report the start and the end of the agent's speech, as a pipecat bot does."""
         await self._clock.sleep_until_ns(at_ns)
         if not self._speaking:
             await self._tell("bot-started-speaking")

@@ -91,7 +91,7 @@ class TurnsPlan(PlayPlan):
 
     @property
     def points(self) -> Sequence[str | None]:
-        """Return the value at each point of the curve; None alone where nothing is varied."""
+        """Return the value at each point of the curve; a single None if nothing is varied."""
         return [None] if self.setting is None else list(self.values)
 
     @property
@@ -127,7 +127,7 @@ def parse_vary(text: str) -> tuple[str, list[str]]:
     """Parse a setting and its values from `TABLE.KEY=V1,V2,…`.
 
     Raises:
-        InputError: it is not of that form.
+        InputError: the text is not of that form.
     """
     name, equals, values = text.partition("=")
     if name in get_args(Kind):
@@ -442,7 +442,7 @@ def _why_no_share(gaps: Floats, _: Floats) -> str:
 def _reading(
     read: Callable[[Floats, Floats], float], rows: Sequence[Row], why_none: str
 ) -> Reading:
-    """Read the measured curve, and the two that bound it."""
+    """Read the measured curve, and the two curves that bound it."""
     value, low, high = (nan if np.isnan(row).any() else read(*row) for row in rows)
     if not isfinite(value):
         return Reading(value=None, why_none=why_none)

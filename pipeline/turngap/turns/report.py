@@ -212,7 +212,7 @@ def read_turns(folder: Path) -> tuple[TurnsRecord, list[Run]]:
     """Read a stored curve and the run of each of its points.
 
     Raises:
-        InputError: it or a run cannot be read, is damaged, or of another version.
+        InputError: the curve or a run cannot be read, is damaged, or of another version.
     """
     record = read_document(folder / TURNS_FILE, TurnsRecord, hint=_HINT)
     return record, [read_run_beside(folder / TURNS_FILE, point.run) for point in record.points]

@@ -17,14 +17,14 @@ def require_executor(on: str, ray_address: str | None = None) -> On:
     """Return the name of a known executor; check that it goes with the address, if any.
 
     Raises:
-        InputError: there is no such executor, or it has no address.
+        InputError: there is no such executor, or it takes no address.
     """
     if on not in EXECUTORS:
         raise InputError("workers.unknown", f"--on {on[:40]!r}", hint=known_names(on, EXECUTORS))
     if ray_address is not None and on != "ray":
         raise InputError(
             "workers.address",
-            "--ray-address is that of a Ray cluster",
+            "--ray-address is the address of a Ray cluster",
             hint="give --on ray with it",
         )
     return cast(On, on)

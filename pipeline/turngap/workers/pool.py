@@ -157,7 +157,7 @@ class Pool(ABC):
         await asyncio.gather(*(worker.end() for worker in there))
 
     async def _staff(self, most: int) -> list[AgentError | None]:
-        """Start a worker in each of the first slots that has none; return each one's error."""
+        """Start a worker in each of the first slots that has none; return each slot's error."""
 
         async def staff(slot: int) -> AgentError | None:
             try:
@@ -191,7 +191,7 @@ class Pool(ABC):
             RuntimeError: another `run` has not ended.
         """
         if self._running:
-            raise RuntimeError("these workers still work on something else")
+            raise RuntimeError("these workers still do the work of another `run`")
         if getattr(work, "__module__", None) == "__main__":
             raise ValueError("the work must be a function of a module that can be imported")
         waiting = deque((n, pickle.dumps((work, piece))) for n, piece in enumerate(pieces))

@@ -44,7 +44,7 @@ def checked(address: str | None) -> str | None:
     """Return the address as Ray takes it; None for a cluster of this machine's own.
 
     Raises:
-        InputError: it is not the address of a cluster.
+        InputError: the text is not the address of a cluster.
     """
     if address is None or address == "auto":
         return address

@@ -266,7 +266,7 @@ def create(settings: LocalSettings, clock: Clock) -> "LLMService[Any]":
 
 
 def _toolless(settings: LocalSettings) -> str | None:
-    """Return why it calls no tools: without a server, the model in this process calls none."""
+    """Return why `local` calls no tools: without a server, the model in this process calls none."""
     found = chosen(settings)
     return found.why if found.server is None else None
 

@@ -57,7 +57,7 @@ def plain_settings(
     max_tokens: int | None = None,
     seed: int | None = None,
 ) -> LLMSettings:
-    """Build the settings of a model that has no others; pipecat needs every field."""
+    """Build the settings of a model that has none of its own; pipecat needs every field."""
     return LLMSettings(
         model=model,
         system_instruction=None,

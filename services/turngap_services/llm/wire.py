@@ -34,8 +34,8 @@ class Asking:
     """The way to ask a server, and the corrections to suggest if it does not answer.
 
     Attributes:
-        key_env: environment variable that holds its key.
-        base_url: the form of its `base_url`.
+        key_env: environment variable that holds the server's key.
+        base_url: the form of the server's `base_url`.
     """
 
     headers: Mapping[str, str]
@@ -56,7 +56,7 @@ def ask(url: str, asking: Asking, body: dict[str, Any] | None = None) -> dict[st
     """Return the JSON object with which `url` answers; a `body` is sent as a POST.
 
     Raises:
-        AgentError: there is no answer, the key is refused, or it is another kind of server.
+        AgentError: there is no answer, the key is refused, or another kind of server answers.
     """
     data = None if body is None else json.dumps(body).encode()
     every = {"Content-Type": "application/json", **asking.headers}
@@ -128,8 +128,8 @@ def without_reasoning(
 ) -> tuple[dict[str, Any], bool]:
     """Request an unheard reply, to let the server do its one-time work now.
 
-    The prompt is as long as a conversation's first: after one of two tokens, vLLM 0.32 on a CPU
-    took 474 ms to the first token of the first turn, and about 50 ms from then on.
+    The prompt is as long as a conversation's first: after a prompt of two tokens, vLLM 0.32 on a
+    CPU took 474 ms to the first token of the first turn, and about 50 ms from then on.
 
     Returns:
         The further keys of each request: `extra`, and the switch for the model's reasoning, if the

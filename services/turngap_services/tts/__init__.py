@@ -87,7 +87,7 @@ def weights_of(settings: PiperSettings) -> Weights | None:
     """Return the weights that the settings load from the hub; None if the voice is a local file.
 
     Raises:
-        InputError: it is no name of a voice.
+        InputError: the setting is no name of a voice.
     """
     return hub_voice(settings) if voice_file(settings) is None else None
 
@@ -96,7 +96,7 @@ def hub_voice(settings: PiperSettings) -> Weights:
     """Return the voice that the hub has under that name.
 
     Raises:
-        InputError: it is no name of a voice.
+        InputError: the setting is no name of a voice.
     """
     if (found := pinned("piper", settings.voice)) is not None:
         return found

@@ -79,7 +79,7 @@ class ElevenLabsSession(PlainSession):
         return [self._down.audio(told.get("audio_base_64"))]
 
     def interrupt(self, event: Mapping[str, Any]) -> list[Incoming]:
-        """Drop the audio up to a number, or all of it where there is none."""
+        """Drop the audio up to a chunk's number; without a number, all of it."""
         number = inside(event, "interruption_event").get("event_id")
         self._dropped = max(self._dropped, self._latest if number is None else whole(number))
         return [Flush()]

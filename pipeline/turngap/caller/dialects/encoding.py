@@ -28,7 +28,7 @@ def object_of(message: Message) -> Mapping[str, Any]:
     """Read a JSON object; some servers send it as bytes.
 
     Raises:
-        NotSpokenError: it is not one.
+        NotSpokenError: the message is not a JSON object.
     """
     comma = "," if isinstance(message, str) else b","
     many = len(message) > MOST_JSON and message.count(comma) > MOST_VALUES_OF_LONG  # pyright: ignore[reportArgumentType]
@@ -45,7 +45,7 @@ def event_of(message: Message) -> Mapping[str, Any]:
     """Read an event, which is an object with a type.
 
     Raises:
-        NotSpokenError: it is not one.
+        NotSpokenError: the message is not such an object.
     """
     found = object_of(message)
     if not isinstance(found.get("type"), str):
@@ -111,8 +111,8 @@ class Encoding:
         """Read audio as it is coded.
 
         Raises:
-            ValueError: there is none.
-            UnplayableError: it is not base64.
+            ValueError: there is no audio.
+            UnplayableError: the audio is not base64.
         """
         if not isinstance(text, str):
             raise ValueError(f"expected audio in base64, got {shown(text)}")

@@ -103,8 +103,8 @@ class GeminiLiveSession(PlainSession):
     def _done(self, content: Mapping[str, Any]) -> list[Incoming]:
         """Note that the reply is complete.
 
-        All of it has been sent when it is generated; `turnComplete` may wait until it would have
-        been played, and comes alone where the reply was interrupted.
+        The whole reply has been sent when it is generated; `turnComplete` may wait until the reply
+        would have been played, and comes alone where the reply was interrupted.
         """
         said: list[Incoming] = []
         if content.get("generationComplete"):
@@ -147,7 +147,7 @@ def _rate(mime: Any) -> int:
     """Return the rate of `audio/pcm;rate=24000`.
 
     Raises:
-        UnplayableError: it is another type.
+        UnplayableError: the type is another one.
     """
     found = _MIME.fullmatch(str(mime or "audio/pcm"))
     if found is None:

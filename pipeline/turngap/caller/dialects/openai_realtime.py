@@ -275,7 +275,7 @@ class PlayedItems:
         return [run.part for run in self._runs if run.end > self._played]
 
     def dropped(self, samples: int) -> list[tuple[Part, int]]:
-        """Note that the last `samples` will never sound; return how many of each part did."""
+        """Note that the last `samples` will never sound; return how many of them each part had."""
         cut = self._end - samples
         lost = [run for run in self._runs if run.end > cut]
         self._runs = deque(run for run in self._runs if run.end <= cut)
@@ -386,7 +386,7 @@ class OpenAIRealtimeSession(PlainSession):
     # Replies
 
     def _reply(self, kind: str, event: Mapping[str, Any]) -> list[Incoming]:
-        """Read an event of a reply; its kind is as in the beta, which has no `output_`."""
+        """Read an event of a reply; its kind is named as in the beta, without `output_`."""
         if kind == "created":
             self._open = name_in(inside(event, "response"), "id")
             self._dead.pop(self._open, None)

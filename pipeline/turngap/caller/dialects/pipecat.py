@@ -52,7 +52,7 @@ def payload_of(frame: Any) -> dict[str, Any]:
     """Return the JSON object in a message frame; empty if it is JSON of another kind.
 
     Raises:
-        NotSpokenError: it is not JSON, which pipecat always sends.
+        NotSpokenError: the frame holds no JSON, which pipecat always sends.
     """
     try:
         payload = parse_json(frame.message.data)

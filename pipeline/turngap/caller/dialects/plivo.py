@@ -1,7 +1,8 @@
 """The `plivo` dialect: Plivo's audio streams, bidirectional.
 
 It follows https://www.plivo.com/docs/voice/audio-streaming/audio-streaming. A checkpoint comes back
-only if all audio before it was played; `clearAudio` is answered and forgets the others.
+only if all audio before it was played; `clearAudio` is answered, and the checkpoints before it
+never come back.
 """
 
 import uuid

@@ -126,7 +126,7 @@ def find_dialect(name: str) -> DialectSpec:
     """Return a dialect by its name.
 
     Raises:
-        InputError: there is none of this name.
+        InputError: no dialect has this name.
     """
     if name not in dialects():
         raise InputError(

@@ -147,7 +147,7 @@ class RtviReader:
 
 
 class _Best:
-    """A choice among a text's names: the best so far."""
+    """A choice among the names under which a text comes: the best name so far."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names

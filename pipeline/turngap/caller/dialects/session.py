@@ -107,10 +107,10 @@ class PlainSession:
         return False
 
     def audio_played(self, samples: int) -> None:
-        """Do nothing: nothing of it is sent to the agent."""
+        """Do nothing: the agent gets no news of the loudspeaker."""
 
     def audio_dropped(self, samples: int) -> None:
-        """Do nothing: nothing of it is sent to the agent."""
+        """Do nothing: the agent gets no news of dropped audio."""
 
     def data_to_send(self) -> list[Message]:
         waiting, self._waiting = self._waiting, []

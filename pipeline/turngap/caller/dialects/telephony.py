@@ -71,7 +71,7 @@ def require_whole(data: bytes) -> None:
     """Check that PCM16 has no half sample.
 
     Raises:
-        ValueError: it has one.
+        ValueError: there is half a sample.
     """
     if len(data) % 2:
         raise ValueError(f"audio of {len(data)} bytes, which are no whole samples of 16 bits")
@@ -118,7 +118,7 @@ class PhoneSession(PlainSession):
 
         Raises:
             ValueError: there is no audio, or half a sample.
-            UnplayableError: it is coded in another way.
+            UnplayableError: the audio is coded in another way.
         """
         if not data:
             raise ValueError("media without audio")
@@ -139,7 +139,7 @@ class PhoneSession(PlainSession):
         except RecursionError as e:
             raise ValueError("a mark that is nested too deep") from e
         if length > MOST_MARK:
-            raise ValueError(f"a mark of {length} characters, where {MOST_MARK} are the most")
+            raise ValueError(f"a mark of {length} characters, expected at most {MOST_MARK}")
         if self._queued <= self._played:
             self._passed(mark, heard=True)
         elif len(self._marks) == MOST_MARKS:
@@ -234,7 +234,7 @@ class JsonPhoneSession(PhoneSession):
     # Helpers
 
     def _say(self, event: str, **body: Any) -> None:
-        """Queue a message with its place in the order and the stream's id."""
+        """Queue a message with its sequence number and the stream's id."""
         self._sequence += 1
         names = self._names
         order = {names.sequence: names.number(self._sequence)}
@@ -246,12 +246,12 @@ def parse(message: Message, key: str) -> dict[str, Any]:
 
     Raises:
         NotSpokenError: the message is no such object.
-        ValueError: it is too long to be read.
+        ValueError: the message is too long to be read.
     """
     if isinstance(message, bytes):
         raise NotSpokenError(f"a binary message of {len(message)} bytes")
     if len(message) > MOST_JSON:
-        raise ValueError(f"a text of {len(message):,} characters, where {MOST_JSON:,} are the most")
+        raise ValueError(f"a text of {len(message):,} characters, expected at most {MOST_JSON:,}")
     try:
         said = parse_json(message)
     except ValueError as e:
@@ -265,7 +265,7 @@ def part(said: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return an object within a message.
 
     Raises:
-        ValueError: it is missing or no object.
+        ValueError: the part is missing or no object.
     """
     found = said.get(name)
     if not isinstance(found, dict):
@@ -277,7 +277,7 @@ def name_of(said: Mapping[str, Any]) -> str:
     """Return the name of a mark.
 
     Raises:
-        ValueError: it has none.
+        ValueError: the mark has no name.
     """
     name = said.get("name")
     if not isinstance(name, str):
@@ -289,7 +289,7 @@ def payload(media: Mapping[str, Any]) -> bytes:
     """Return the bytes of audio in a message.
 
     Raises:
-        ValueError: it is not base64.
+        ValueError: the payload is missing or not base64.
     """
     text = media.get("payload")
     if not isinstance(text, str):

@@ -142,7 +142,7 @@ def require_half(dialect: str) -> None:
     """Check that a scripted agent speaks a dialect.
 
     Raises:
-        InputError: none does.
+        InputError: no scripted agent does.
     """
     if dialect not in HALVES:
         raise InputError(

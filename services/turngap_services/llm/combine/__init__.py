@@ -25,9 +25,9 @@ class CombinedSettings(BackendSettings):
     after_llm_ms: Annotated[float, Field(ge=0)] = 150.0
     """What the voice and the line take of the budget after the first token, in ms."""
     first_token_ms: Annotated[float, Field(gt=0)] = 3000.0
-    """How long a part may take to its first token before it has failed, in ms."""
+    """How long a part may take to its first token before it counts as failed, in ms."""
     stall_ms: Annotated[float, Field(gt=0)] = 5000.0
-    """How long a part may be silent in mid-reply before it has failed, in ms."""
+    """How long a part may be silent in mid-reply before it counts as failed, in ms."""
 
     def named(self) -> list[Named]:
         return []
@@ -139,8 +139,8 @@ class OpenerSettings(ByTheFullSettings):
     most_words: Annotated[int, Field(ge=2, le=20)] = 6
     """The longest opening, in words."""
     told: bool = True
-    """Tell the full model the opening and ask it to continue; if off, ask it along with the
-    fast one and compare what both say."""
+    """Tell the full model the opening and ask it to continue; if off, ask both models at once and
+    compare what they say."""
     correction: Annotated[str, Field(min_length=1)] = "No, sorry."
     """How a wrong opening is taken back."""
 

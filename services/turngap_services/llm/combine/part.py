@@ -205,10 +205,10 @@ class Ask:
         return self.pieces > 0 or bool(self.calls)
 
     async def text(self) -> AsyncGenerator[str]:
-        """Yield its pieces as they come.
+        """Yield the reply's pieces as they come.
 
         Raises:
-            PartFailedError: it ended by an error, or without a word or a call.
+            PartFailedError: the reply ended by an error, or without a word or a call.
         """
         while (piece := await self._said.get()) is not None:
             yield piece
@@ -235,7 +235,7 @@ class Ask:
         self.ready.set()
 
     def think(self, at_ns: int) -> None:
-        """Note a piece of its thoughts; the wait for the first token continues."""
+        """Note a piece of the part's thoughts; the wait for the first token continues."""
         if not self.over:
             self.thoughts += 1
             self.thought_ms += (at_ns - (self._piece_ns or at_ns)) / 1e6

@@ -172,7 +172,7 @@ class CombinedLLMService(PlainLLMService, Generic[Settings]):
         """Ask one part after the other until one answers.
 
         Raises:
-            PartFailedError: none does.
+            PartFailedError: no part answers.
         """
         failed: list[Ask] = []
         for part in parts:
@@ -272,7 +272,7 @@ FULL_WON = "race_full_won"
 
 
 class RaceLLMService(PairLLMService[RaceSettings]):
-    """A race of both; the loser is cancelled before the winner's first word is said."""
+    """A race of fast and full; the loser is cancelled before the winner's first word is said."""
 
     backend = "race"
 
@@ -288,7 +288,7 @@ class RaceLLMService(PairLLMService[RaceSettings]):
         return winner
 
     async def _winner(self, fast: Ask, full: Ask, deadline_ns: int) -> Ask:
-        """Return the full request if it has a token by the deadline, or else the first with one.
+        """Return the full request if it has a token by the deadline, else the first that has one.
 
         The first token of a tool call counts, too; the other model runs on until the call is whole.
         """
@@ -319,7 +319,7 @@ FORGOTTEN = 0.1
 
 
 class RouteLLMService(PairLLMService[RouteSettings]):
-    """A choice of one of the two; the other answers if that one fails before its first word."""
+    """A choice of fast or full; the other answers if the chosen one fails before its first word."""
 
     backend = "route"
 
@@ -443,7 +443,7 @@ INSTRUCTION = (
 
 
 class OpenerLLMService(PairLLMService[OpenerSettings]):
-    """A reply whose first clause is the fast model's, and whose rest is the full one's."""
+    """A reply whose first clause is the fast model's, and whose rest is the full model's."""
 
     backend = "opener"
     # The opening of an answer that is still to come, and when it was said (ns).

@@ -53,7 +53,7 @@ class OpenAISettings(HostedSettings):
             raise ValueError("the Responses API has no seed; leave it out, or use transport=http")
         if self.transport == "websocket" and not self.keep_alive:
             raise ValueError(
-                "a WebSocket is one connection; for one connection a request use transport=http"
+                "a WebSocket stays open; for a new connection each request use transport=http"
             )
         return self
 

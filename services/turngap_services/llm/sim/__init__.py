@@ -32,8 +32,8 @@ class SimSettings(LibrarySettings):
     jitter: Annotated[float, Field(ge=0, le=2)] = 0.15
     """Sigma of the lognormal factor on each of these times; 0 for none."""
     prefill_tokens_per_s: Annotated[float, Field(gt=0)] | None = None
-    """Prompt tokens read a second before the first token, those that the last prompt began with
-    excepted (prefix caching); by default reading takes no time of its own."""
+    """Prompt tokens read per second before the first token, except for those with which the last
+    prompt began too (prefix caching); by default reading takes no time of its own."""
 
 
 class ServedSettings(LibrarySettings):

@@ -76,7 +76,7 @@ def reply_to(
         script: the turns to choose from.
         default: the reply if no turn is similar, the turn has no reply, or the reply needs a result
             that no tool gave.
-        results: the results of the tools that were called for it, by key.
+        results: the results of the tools that were called for this reply, by key.
     """
     turn = turn_for(heard, script)
     if turn is None or turn.reply is None:
@@ -231,7 +231,7 @@ class LibraryLLMService(PlainLLMService):
 
 
 class SimLLMService(LibraryLLMService):
-    """A script at the pace in its settings."""
+    """A simulated model that answers by a script, at the pace in its settings."""
 
     def __init__(
         self, *, settings: SimSettings, script: tuple[LibraryTurn, ...], clock: Clock
@@ -301,7 +301,7 @@ WRONG = "sim_wrong"
 
 
 class ServedLLMService(LibraryLLMService):
-    """A script at the pace of a simulated server, with the share of wrong replies that it is given.
+    """A script at the pace of a simulated server, with a set share of wrong replies.
 
     Its words depend on its `model`, not on the server: two servers of one model are wrong in the
     same turns.

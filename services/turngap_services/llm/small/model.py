@@ -107,7 +107,7 @@ class SmallModel:
             said = said[1:]
 
     def _keep(self, system: list[dict[str, Any]]) -> None:
-        """Make prompts that begin with these messages start after them, once they were read."""
+        """Remember these messages' tokens: prompts that begin with them are read from there on."""
         if not system or len(self._kept) == _MOST_KEPT:
             return
         # A template may refuse to begin without a user: then every turn reads all of its prompt.
@@ -218,7 +218,7 @@ def model_of(settings: SmallSettings) -> SmallModel:
     """Return the model of these settings, loaded once a process.
 
     Raises:
-        AgentError: it is not there, or cannot be read.
+        AgentError: the model is not there, or cannot be read.
     """
     key = settings.model_dump_json(exclude={"library"})  # the model does not depend on the library
     return _LOADED.get(key, lambda: SmallModel(settings))

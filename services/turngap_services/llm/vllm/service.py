@@ -133,9 +133,9 @@ class Server:
                 raise AgentError(
                     "vllm.ended",
                     f"vLLM ended with status {status} before it was ready: {_why(self.log)}",
-                    hint="if its memory was too little: --max-model-len and "
-                    "--gpu-memory-utilization in serve_args (VLLM_CPU_KVCACHE_SPACE in serve_env "
-                    f"on a CPU), or a smaller model; its log: {self.log}",
+                    hint="if it ran out of memory: set --max-model-len or --gpu-memory-utilization "
+                    "in serve_args (on a CPU VLLM_CPU_KVCACHE_SPACE in serve_env), or serve a "
+                    f"smaller model; the log: {self.log}",
                 )
             if time.monotonic() - began > most_s:
                 self.stop()
@@ -170,7 +170,7 @@ class Server:
 
 
 def _defaults(given: Sequence[str]) -> list[str]:
-    """Return arguments with which vLLM starts on this machine, but for those that are given."""
+    """Return arguments with which vLLM starts on this machine, without those already given."""
     flags = {argument.partition("=")[0] for argument in given}
     # A given flag that is repeated later wins.
     chosen = ["--enable-prefix-caching"]
@@ -182,7 +182,8 @@ def _defaults(given: Sequence[str]) -> list[str]:
 def _memory_share() -> float:
     """Return the share of the card's memory, or of the machine's, that vLLM may take.
 
-    It does not start if its default of 0.92 is not free, and on a CPU it keeps all that it takes.
+    vLLM does not start unless its default share of 0.92 is free, and on a CPU it keeps all the
+    memory that it takes.
     """
     query = ("nvidia-smi", "--query-gpu=memory.free,memory.total", "--format=csv,noheader,nounits")
     try:
@@ -224,7 +225,7 @@ def reading(text: str) -> Reading:
         ms = {name: sums[f"{histogram}_sum"] * 1000 for name, histogram in _HISTOGRAMS.items()}
         return {**ms, OTHERS: sums[f"{_HISTOGRAMS[SERVER['queue']]}_count"]}
     except KeyError as e:
-        raise ValueError(f"no {e.args[0]} in it") from e
+        raise ValueError(f"the page has no {e.args[0]}") from e
 
 
 def between(before: Reading, after: Reading) -> dict[str, float]:

@@ -12,6 +12,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from running_line import InstantClock, running
 from tiny_gguf import write_tiny_gguf
 
+from turngap.backends import WeighsWords
 from turngap.core.errors import AgentError, InputError
 from turngap_services.llm.llama import LlamaSettings
 from turngap_services.llm.llama.model import Attempt, LlamaModel, create, prepare
@@ -94,6 +95,17 @@ def test_a_reply_ends_with_its_last_sentence(
         if attempt.on_chunk(chunk(piece)):
             break
     assert "".join(heard) == said
+
+
+async def test_words_are_weighed_and_then_answered(settings: LlamaSettings) -> None:
+    service = create(settings, InstantClock())
+    assert isinstance(service, WeighsWords)
+    context = LLMContext(asked("hello"))
+    whole = await service.whole(context, "what time is it?")
+    assert whole is not None
+    assert 0 < whole < 1
+    assert whole == pytest.approx(await service.whole(context, "what time is it"))
+    assert await service.whole(context, "word " * 2000) is None  # too long: it says nothing
 
 
 async def test_a_service_reads_ahead_and_answers(settings: LlamaSettings) -> None:

@@ -12,6 +12,7 @@ from turngap_services.turn.attention import (
     MEANT_MS,
     PENDING_MS,
     STIR_MS,
+    WEIGH_MS,
     Action,
     Ask,
     Attention,
@@ -24,6 +25,7 @@ from turngap_services.turn.attention import (
     Listen,
     Settle,
     Speculate,
+    Weigh,
     Withdraw,
     Withhold,
 )
@@ -40,7 +42,7 @@ def made_up(**log_odds: float) -> Over:
 
 
 # Whole sentences end after the least silence, and what others mostly follow does not.
-OVER = made_up(bias=4, preposition=-3, link=-3, filler=-3, judged=-4, complete=5)
+OVER = made_up(bias=4, preposition=-3, link=-3, filler=-3, judged=-4, complete=5, read=1, whole=0.5)
 
 
 def hold_after(words: str, certainty: float = 0.95, **known: object) -> float:
@@ -510,6 +512,48 @@ def test_a_silence_stays_the_same_when_the_line_proves_faster() -> None:
 def test_an_answer_that_comes_too_late_holds_nothing_up() -> None:
     s = scene(smart_turn=True, speculate=False).speaks(600, "what time is it").silent(300)
     assert s.of(Conclude) == [840]
+
+
+# --- the LLM ----------------------------------------------------------------------------------
+
+
+def weighing(text: str) -> tuple[Scene, str]:
+    """A pause after these words, in which the LLM is asked about them."""
+    s = scene(speculate=False)
+    s.mind.weighs = True
+    s.speaks(600, text).silent(80)
+    return s, s.the(Weigh).text
+
+
+@pytest.mark.parametrize("whole", [0.0001, 0.1, 0.6, None])
+def test_the_llm_is_asked_about_the_words_and_its_probability_moves_the_hold(
+    whole: float | None,
+) -> None:
+    s, text = weighing("a table for")
+    assert text == "a table for"
+    s.mind.weigh(ms_to_ns(s.now), text, whole)
+    s.silent(2500)
+    expected = max(min(hold_after(text, whole=whole), 2000), 240)
+    assert s.of(Conclude) == [pytest.approx(600 + expected, abs=0.01)]
+
+
+def test_its_answer_about_fewer_words_is_void_and_it_is_asked_again() -> None:
+    s, text = weighing("what time")
+    s.speaks(200, "what time is it").silent(100)
+    s.mind.weigh(ms_to_ns(s.now), text, 0.0001)
+    assert [a.text for _, a in s.did if isinstance(a, Weigh)] == ["what time", "what time is it"]
+    s.silent(500)
+    assert s.of(Conclude) == [pytest.approx(900 + 240, abs=80)]
+
+
+def test_its_answer_is_waited_for_but_not_long() -> None:
+    s, _ = weighing("what time is it")
+    s.mind.read(ms_to_ns(s.now), "what time is it now")
+    s.silent(120)
+    s.mind.read(ms_to_ns(s.now), "what time is it here")  # 200 ms into the silence
+    s._take()
+    s.silent(600)
+    assert s.of(Conclude) == [pytest.approx(800 + WEIGH_MS, abs=1)]
 
 
 # --- over the agent ---------------------------------------------------------------------------

@@ -44,7 +44,7 @@ from turngap.agent.stack import Chosen, Stack, found_of, held_out_of, resolved
 from turngap.agent.switching import Controls, LlmSwitch, Offers, offers_of
 from turngap.agent.tools import PROMPT, DomainAnswer, toolbox, tools
 from turngap.agent.watchdogs import Patience, guard_ears, guard_voice, usable_again
-from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking
+from turngap.backends import BackendSettings, BackendSpec, Kind, TurnTaking, WeighsWords
 from turngap.backends.weights import bring
 from turngap.core.clock import Clock, ms_to_ns, ns_to_ms
 from turngap.core.voice import Request, VoiceSpeed
@@ -326,6 +326,15 @@ class _Session:
         self.talk = _aggregators(stack, self.taking, clock)
         again = usable_again(lambda: (self.stt, self.switch.service, self.tts))
         self.talk.user().add_event_handler("on_user_turn_started", again)
+        if self.taking.use_llm is not None and isinstance(self.switch.service, WeighsWords):
+            self.taking.use_llm(self._whole)
+
+    async def _whole(self, text: str) -> float | None:
+        """Return the LLM's probability that these words are a whole message."""
+        service = self.switch.service
+        if not isinstance(service, WeighsWords):
+            return None
+        return await service.whole(self.talk.user().context, text)
 
     def _late(self, kind: Kind, why: str) -> None:
         if self.observer is not None:

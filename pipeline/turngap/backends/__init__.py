@@ -10,12 +10,12 @@ import re
 import shlex
 import tomllib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
@@ -30,6 +30,7 @@ from turngap.core.untrusted import in_a_line, parse_toml, shown
 
 if TYPE_CHECKING:
     from pipecat.audio.vad.vad_analyzer import VADAnalyzer
+    from pipecat.processors.aggregators.llm_context import LLMContext
     from pipecat.processors.frame_processor import FrameProcessor
     from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
@@ -120,6 +121,19 @@ class Decision:
     why: str
 
 
+# Returns the probability that these words of the person are a whole message; None for no answer.
+Whole = Callable[[str], Awaitable[float | None]]
+
+
+@runtime_checkable
+class WeighsWords(Protocol):
+    """An LLM service that can say how likely the person has finished."""
+
+    async def whole(self, context: "LLMContext", text: str) -> float | None:
+        """Return the probability that `text` is the person's whole next message, or None."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class TurnTaking:
     """An engine of the kind `turn`: it says when the user is speaking, and when the turn is over.
@@ -132,6 +146,7 @@ class TurnTaking:
             then keeps them from being heard.
         floor: withholds the agent's voice until it is clear what the person wants.
         decisions: why each turn was considered over, oldest first; a reader removes what it reads.
+        use_llm: takes a function that asks the LLM; None for an engine that asks none.
     """
 
     vad: "VADAnalyzer | None"
@@ -141,6 +156,7 @@ class TurnTaking:
     speculates: bool = False
     floor: Floor = field(default_factory=Floor)
     decisions: deque[Decision] = field(default_factory=deque[Decision])
+    use_llm: Callable[[Whole], None] | None = None
 
 
 Kind = Literal["stt", "llm", "tts", "turn"]

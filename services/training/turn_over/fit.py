@@ -46,10 +46,16 @@ FEWEST = 10
 # silence alone does on 55.6 %: of the pauses it calls 63 % complete. So "complete" is worth
 # log(.92/.63), and "incomplete" log(.08/.37).
 SMART_TURN = {"judged": -1.53, "complete": 1.91}
+# The recogniser here knows the turns' sentences, and an LLM is not asked about its transcripts. As
+# Whisper tiny.en reads 190 of the turns, the log odds that SmolLM2-135M gives to the message's end
+# have a slope of 0.41, and the bias is 1.2 more. On 25 recordings of people (131 pauses, most of
+# them spliced in) the AUC rises from 0.81 to 0.90, and on the set `judge` from 0.74 to 0.80.
+LLM = {"read": 1.2, "whole": 0.4}
+FIXED = SMART_TURN | LLM
 
 
 def _bounds(name: str) -> tuple[float | None, float | None]:
-    if name in SMART_TURN:
+    if name in FIXED:
         return (0.0, 0.0)
     return (-SUREST_WORDS, SUREST_WORDS) if name in model.ENDINGS else (None, None)
 
@@ -105,7 +111,7 @@ def left_out(looks: Sequence[Look]) -> Matrix:
 
 def over_of(weights: Matrix, about: str) -> Over:
     named = {name: round(float(w), 3) for name, w in zip(FEATURES, weights, strict=True)}
-    named |= SMART_TURN
+    named |= FIXED
     return Over(about=about, pauses=PAUSES, log_odds=named)
 
 

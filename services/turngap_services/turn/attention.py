@@ -108,9 +108,16 @@ class Ask:
     at: int
 
 
+@dataclass(frozen=True, slots=True)
+class Weigh:
+    """Ask the LLM how likely `text` is a whole message."""
+
+    text: str
+
+
 Action = (
     Listen | Conclude | Settle | Begin | Speculate | Withdraw | End | Discard
-    | Withhold | Give | Ask
+    | Withhold | Give | Ask | Weigh
 )  # fmt: skip
 
 
@@ -129,6 +136,8 @@ SOUND_MS = 250.0
 LEAD_MS = 400.0
 # An answer that has not begun after this long is not coming: the LLM failed or had nothing to say.
 PENDING_MS = 6000.0
+# The LLM's opinion of the words is waited for this long: its answer takes longer.
+WEIGH_MS = 150.0
 # A final transcript is waited for at least this long if nothing was recognised.
 LEAST_FINAL_MS = 50.0
 
@@ -149,6 +158,7 @@ class Attention:
 
     Attributes:
         deadline_ns: when something is due if no event comes before.
+        weighs: the LLM can say how likely a text is a whole message.
     """
 
     def __init__(self, settings: AdaptiveSettings, over: Over) -> None:
@@ -156,6 +166,7 @@ class Attention:
         self._over = over
         self.actions: list[Action] = []
         self.deadline_ns: int | None = None
+        self.weighs = False
         self._heard = Heard(0)
         self._heard_at_ns = 0
         self._final_ns = ms_to_ns(settings.final_ms)
@@ -173,6 +184,10 @@ class Attention:
         self._refused: str | None = None
         self._asked_at: int | None = None
         self._complete: tuple[int, float] | None = None
+        # The words that the LLM was last asked about, when, and its answer.
+        self._weighed: str | None = None
+        self._weighed_ns = 0
+        self._whole: float | None = None
         # Whether the agent speaks or is about to, and whether it did when the utterance began.
         self._speaking = False
         self._pending_until_ns = 0
@@ -220,6 +235,12 @@ class Attention:
         """Take the classifier's probability that the turn is complete."""
         if at == self._asked_at:
             self._complete = at, complete
+        self.tick(now_ns)
+
+    def weigh(self, now_ns: int, text: str, whole: float | None) -> None:
+        """Take the LLM's probability that the words are a whole message; None for no answer."""
+        if text == self._weighed:
+            self._whole, self._weighed_ns = whole, 0
         self.tick(now_ns)
 
     def agent_speaks(self, now_ns: int, *, speaks: bool) -> None:
@@ -342,6 +363,8 @@ class Attention:
 
     def _follow(self, now_ns: int) -> None:
         """Guess the end of the person's turn, and decide when it ends."""
+        if self.weighs and self._silent(now_ns, self._settings.pause_ms):
+            self._ask_llm(now_ns)
         hold_ms, why = self._hold(now_ns)
         if self._settings.speculate:
             self._speculate(now_ns, hold_ms)
@@ -353,7 +376,17 @@ class Attention:
         if self._settings.conclude_ms:
             self._conclude_ahead(now_ns, max(hold_ms - self._settings.conclude_ms, 0))
         if self._silent(now_ns, hold_ms) and self._sure(now_ns, hold_ms):
-            self._close(now_ns, hold_ms, why)
+            weighed = self._weighed_ns == 0 or self._due(
+                now_ns, self._weighed_ns + ms_to_ns(WEIGH_MS)
+            )
+            if weighed:
+                self._close(now_ns, hold_ms, why)
+
+    def _ask_llm(self, now_ns: int) -> None:
+        text = self.text
+        if text and text != self._weighed:
+            self._weighed, self._weighed_ns, self._whole = text, now_ns, None
+            self.actions.append(Weigh(text))
 
     def _hold(self, now_ns: int) -> tuple[float, str]:
         """Return the silence after which the turn is over with enough certainty, and the reason."""
@@ -363,11 +396,14 @@ class Attention:
             (now_ns - self._read_ns) / 1e6,
             heard.melody,
             judged[1] if judged is not None and judged[0] == heard.audible_at else None,
+            self._whole if self._weighed == self.text else None,
         )
         p = self._over.probability(evidence)
         settings = self._settings
         hold_ms = self._over.hold_ms(p, settings.certainty)
         why = f"{evidence.ending} {p:.2f}"
+        if evidence.whole is not None:
+            why += f", whole {evidence.whole:.2f}"
         return max(min(hold_ms, settings.longest_ms), settings.hold_ms), why
 
     def _silent(self, now_ns: int, ms: float) -> bool:
@@ -458,4 +494,5 @@ class Attention:
         self._interim = ""
         self._guess = self._refused = None
         self._asked_at = self._complete = None
+        self._weighed, self._weighed_ns, self._whole = None, 0, None
         self._ending = None

@@ -196,7 +196,9 @@ STEADY_MS = 200.0
 ENDINGS: tuple[Ending, ...] = get_args(Ending)
 # What the voice is measured in is brought to about -1 to 1, and within twice of that.
 _SCALES = {"pitch": 6.0, "moves": 6.0, "falls": 6.0, "softer": 20.0, "drawn": 300.0}
-FEATURES = ("bias", *ENDINGS[:-1], "heard", *_SCALES, "judged", "complete")
+FEATURES = ("bias", *ENDINGS[:-1], "heard", *_SCALES, "judged", "complete", "read", "whole")
+# The LLM's log odds that the words are a whole message are at least this.
+_LEAST_WHOLE = -9.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +210,14 @@ class Evidence:
         steady_ms: how long they have been the same.
         melody: the sound of the voice before the silence, if known yet.
         complete: smart turn's probability that the turn is complete, if it has answered.
+        whole: the LLM's probability that the words are a whole message, if it has answered.
     """
 
     words: tuple[str, ...]
     steady_ms: float = math.inf
     melody: Melody | None = None
     complete: float | None = None
+    whole: float | None = None
 
     @property
     def ending(self) -> Ending:
@@ -238,6 +242,9 @@ class Evidence:
             found |= {k: max(-2.0, min(v / _SCALES[k], 2.0)) for k, v in voice.items()}
         if self.complete is not None:
             found |= {"judged": 1.0, "complete": self.complete}
+        if self.whole is not None:
+            p = min(max(self.whole, 1e-9), 1 - 1e-9)
+            found |= {"read": 1.0, "whole": min(max(math.log(p / (1 - p)), _LEAST_WHOLE), 0.0)}
         return found
 
 

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pipecat.frames.frames import (
@@ -34,7 +34,7 @@ from pipecat.turns.user_stop import BaseUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from pipecat.utils.time import time_now_iso8601
 
-from turngap.backends import Decision, Floor, TurnTaking
+from turngap.backends import Decision, Floor, TurnTaking, Whole
 from turngap.core.clock import Clock
 from turngap_services.turn import AdaptiveSettings
 from turngap_services.turn.attention import (
@@ -50,6 +50,7 @@ from turngap_services.turn.attention import (
     Listen,
     Settle,
     Speculate,
+    Weigh,
     Withdraw,
     Withhold,
 )
@@ -142,7 +143,12 @@ class TurnTaker:
         self._timer: asyncio.Task[None] | None = None
         self._timer_ns: int | None = None
         self._asking: set[asyncio.Task[None]] = set()
+        self._whole: Whole | None = None
         self._acting = False
+
+    def use_llm(self, whole: Whole) -> None:
+        """Ask the LLM, too, whether the person's words are a whole message."""
+        self._whole, self.attention.weighs = whole, True
 
     def setup(self, tasks: "BaseTaskManager") -> None:
         """Note that there is an event loop to wait in from here on."""
@@ -197,15 +203,27 @@ class TurnTaker:
             case Give():
                 self.floor.give()
             case Ask(at):
-                if self._tasks is not None:
-                    task = self._tasks.create_task(self._classify(ears, at), "turngap-smart-turn")
-                    self._asking.add(task)
-                    task.add_done_callback(self._asking.discard)
+                self._in_background(self._classify(ears, at), "turngap-smart-turn")
+            case Weigh(text):
+                self._in_background(self._weigh(text), "turngap-weigh")
+
+    def _in_background(self, asking: Coroutine[Any, Any, None], name: str) -> None:
+        if self._tasks is None:
+            asking.close()
+            return
+        task = self._tasks.create_task(asking, name)
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
 
     async def _classify(self, ears: "Listener", at: int) -> None:
         p = await ears.complete()
         if p is not None:
             await self.feed(lambda mind, now: mind.answer(now, at, p))
+
+    async def _weigh(self, text: str) -> None:
+        assert self._whole is not None, "only an LLM that can say is asked"
+        p = await self._whole(text)
+        await self.feed(lambda mind, now: mind.weigh(now, text, p))
 
     def _arm(self) -> None:
         deadline_ns = self.attention.deadline_ns
@@ -357,4 +375,5 @@ def create(settings: AdaptiveSettings, clock: Clock) -> TurnTaking:
         speculates=settings.speculate,
         floor=floor,
         decisions=taker.decisions,
+        use_llm=taker.use_llm,
     )

@@ -57,7 +57,7 @@ SAID: dict[tuple[str, Fate], str] = {
     ("tts", "dies_midway"): "its server has gone",
     ("tts", "babbles"): "the audio has no end",
     ("tts", "says_nothing"): "completed with no audio",
-    ("tts", "makes_no_sense"): "no PCM16",
+    ("tts", "makes_no_sense"): "not PCM16",
 }
 REFUSALS: dict[Fate, str] = {
     "refuses": "401: key refused (put the right key in its environment variable",

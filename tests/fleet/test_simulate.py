@@ -322,7 +322,7 @@ def test_the_example_has_every_key_of_a_fleet_file_with_its_default(tmp_path: Pa
         ((*QUICK, "--calls", "many"), "simulate.calls", "expected N1,N2"),
         ((*QUICK, "--calls", "5,0"), "simulate.calls", "expected N1,N2"),
         ((*QUICK, "--calls", "nan"), "simulate.calls", "expected N1,N2"),
-        ((*QUICK, "--min-hit-rate", "0.9"), "simulate.no_load", "is of a load"),
+        ((*QUICK, "--min-hit-rate", "0.9"), "simulate.no_load", "applies to a load"),
         ((*QUICK, *sets("pool.hardware=h300")), "inference.hardware", "no accelerator 'h300'"),
         ((*QUICK, *sets("pool.model=llama-9")), "inference.model", "no model 'llama-9'"),
         ((*QUICK, *sets("pool.weights=fp7")), "fleet.invalid", "pool 1 weights"),

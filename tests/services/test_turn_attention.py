@@ -23,6 +23,7 @@ from turngap_services.turn.attention import (
     Give,
     Heard,
     Listen,
+    Pause,
     Settle,
     Speculate,
     Weigh,
@@ -65,6 +66,7 @@ class Scene:
         self.melody: Melody | None = None
         self.now = 0.0
         self.did: list[tuple[float, Action]] = []
+        self.pauses: list[tuple[float, float]] = []
         self._onset: float | None = None
         self._audible: float | None = None
         self._stirring: float | None = None
@@ -76,6 +78,9 @@ class Scene:
 
     def _take(self) -> None:
         for action in self.mind.actions:
+            if isinstance(action, Pause):
+                self.pauses.append((self.now, action.silence_ms))
+                continue
             self.did.append((self.now, action))
             if isinstance(action, Settle):
                 self._onset = self._audible = None
@@ -462,6 +467,13 @@ def test_a_guess_that_somebody_interrupted_is_not_confirmed() -> None:
 def test_without_speculation_nothing_is_guessed() -> None:
     s = scene(speculate=False).speaks(600, "what time is it").silent(400)
     assert s.of(Speculate) == []
+
+
+def test_the_recogniser_learns_of_each_pause_once() -> None:
+    s = scene(pause_ms=60).speaks(600, "what time").silent(40).speaks(200, "what time is it")
+    assert s.pauses == []
+    s.silent(200).speaks(200, "what time is it now").silent(600)
+    assert s.pauses == [(900, 60), (1300, 60)]
 
 
 # --- smart turn -------------------------------------------------------------------------------

@@ -88,6 +88,7 @@ class Utterance:
         self._under_way = False
         self._stopped = False
         self._voice_until = 0  # as the VAD judged at its stop
+        self._paused_from: int | None = None  # as what finds the turn's end judged
         self._next = 0  # samples to hear before the next reading outside a pause
 
     @property
@@ -105,6 +106,10 @@ class Utterance:
 
     def audio(self, pcm: Pcm) -> None:
         self._sound.feed(pcm)
+
+    def pause(self, silence_ms: float) -> None:
+        """Note that the person has been silent for that long; its own level finds no pause then."""
+        self._paused_from = self._sound.heard - samples(silence_ms)
 
     def stop(self, silence_ms: float) -> None:
         """End the utterance; the VAD stopped after `silence_ms` of silence."""
@@ -160,6 +165,10 @@ class Utterance:
         """Return where the voice ends so far, with some silence, and whether that is a pause."""
         heard, audible = self._sound.heard, self._sound.last_audible or 0
         silence = samples(self._settings.pause_ms)
+        if self._paused_from is not None:
+            audible = self._paused_from
+            if audible <= self._until:
+                audible = self._until - silence  # what was read reaches into this silence
         if self._stopped and self._voice_until > audible + silence:
             return heard, True
         patience = samples(min(_PATIENCE * self._takes_ms, _MOST_PATIENCE_MS))
@@ -219,6 +228,11 @@ class Readings:
             self.lost_ms += len(pcm) * 1000 / RATE
         else:
             utterance.audio(pcm)
+
+    def pause(self, silence_ms: float) -> None:
+        """Note a pause of this length in the open utterance."""
+        if self._open is not None:
+            self._open.pause(silence_ms)
 
     def stop(self, silence_ms: float) -> None:
         """End the open utterance; the VAD stopped after `silence_ms` of silence."""

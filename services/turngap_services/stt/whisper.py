@@ -30,6 +30,7 @@ from turngap.backends.weights import at_home, folder_of
 from turngap.core.audio import FULL_SCALE, Pcm
 from turngap.core.clock import Clock, ns_to_ms
 from turngap.core.errors import AgentError, InputError
+from turngap_services.frames import SpeechPausedFrame
 from turngap_services.loading import Loaded, engine_trouble, first_line, place, require_files
 from turngap_services.sound import RATE, require_rate
 from turngap_services.stt import CONVERT, WhisperSettings, weights_of
@@ -271,6 +272,9 @@ class WhisperSTTService(STTService):
         await super().process_frame(frame, direction)
         if isinstance(frame, VADUserStartedSpeakingFrame):
             self._spoken.start()
+        elif isinstance(frame, SpeechPausedFrame):
+            self._spoken.pause(frame.silence_ms)
+            self._news.set()
         elif isinstance(frame, VADUserStoppedSpeakingFrame):
             self._spoken.stop(frame.stop_secs * 1000)
             self._settled.clear()

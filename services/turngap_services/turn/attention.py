@@ -7,7 +7,7 @@ sample, regardless of the packets' borders.
 
 from dataclasses import dataclass
 
-from turngap.core.clock import ms_to_ns
+from turngap.core.clock import ms_to_ns, ns_to_ms
 from turngap_services.turn import AdaptiveSettings
 from turngap_services.turn.over import Evidence, Over, asks, is_backchannel, same_words, words_of
 from turngap_services.turn.voice import Melody
@@ -45,6 +45,13 @@ class Listen:
 @dataclass(frozen=True, slots=True)
 class Conclude:
     """Make the recogniser conclude; a `Listen` may follow."""
+
+    silence_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Tell the recogniser that the person has been silent for `silence_ms`."""
 
     silence_ms: float
 
@@ -116,7 +123,7 @@ class Weigh:
 
 
 Action = (
-    Listen | Conclude | Settle | Begin | Speculate | Withdraw | End | Discard
+    Listen | Pause | Conclude | Settle | Begin | Speculate | Withdraw | End | Discard
     | Withhold | Give | Ask | Weigh
 )  # fmt: skip
 
@@ -183,6 +190,7 @@ class Attention:
         self._guess: str | None = None
         self._refused: str | None = None
         self._asked_at: int | None = None
+        self._paused_at: int | None = None  # the silence that the recogniser knows of
         self._complete: tuple[int, float] | None = None
         # The words that the LLM was last asked about, when, and its answer.
         self._weighed: str | None = None
@@ -204,6 +212,11 @@ class Attention:
         self._heard, self._heard_at_ns = heard, now_ns
         if heard.onset_ns is not None and not self._listening:
             self._listen(now_ns)
+        if self._listening and heard.audible_ns is not None and heard.audible_at != self._paused_at:
+            silence_ms = ns_to_ms(heard.until_ns - heard.audible_ns)
+            if silence_ms >= self._settings.pause_ms:
+                self._paused_at = heard.audible_at
+                self.actions.append(Pause(silence_ms))
         self.tick(now_ns)
 
     def read(self, now_ns: int, text: str) -> None:

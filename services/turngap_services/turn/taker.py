@@ -36,6 +36,7 @@ from pipecat.utils.time import time_now_iso8601
 
 from turngap.backends import Decision, Floor, TurnTaking, Whole
 from turngap.core.clock import Clock
+from turngap_services.frames import SpeechPausedFrame
 from turngap_services.turn import AdaptiveSettings
 from turngap_services.turn.attention import (
     Action,
@@ -48,6 +49,7 @@ from turngap_services.turn.attention import (
     Give,
     Heard,
     Listen,
+    Pause,
     Settle,
     Speculate,
     Weigh,
@@ -180,6 +182,8 @@ class TurnTaker:
         match action:
             case Listen():
                 await ears.listen()
+            case Pause(silence_ms):
+                await ears.push_frame(SpeechPausedFrame(silence_ms))
             case Conclude(silence_ms):
                 await ears.conclude(silence_ms)
             case Settle():

@@ -3,11 +3,14 @@
     python benchmarks/held_out_talk.py held-out --dialogues 48
     python benchmarks/real_engines.py held-out --vllm "$(tools/vllm-env)" --estimate
     python benchmarks/real_engines.py held-out --vllm "$(tools/vllm-env)" --backends teacher,student
+    python benchmarks/real_engines.py held-out --vllm "$(tools/vllm-env)" --streams 16 \
+      --served weights/SmolLM2-135M-Instruct --backends smollm2,vllm,low-batch,teacher
     python benchmarks/real_engines.py --table --write docs/speed-wars.md
 
 - `teacher` and `student`: the project's own models, in the agent's process;
-- `vllm`: the teacher on a server, in one batch with the load's requests;
-- `low-batch`: the teacher on a second server, which makes two replies at a time and has no load;
+- `smollm2`: SmolLM2-135M-Instruct, in the agent's process (`tools/published-weights`);
+- `vllm`: the model `--served` on a server, in one batch with the load's requests;
+- `low-batch`: the same on a second server, which makes two replies at a time and has no load;
 - `route` and `opener`: the student and the teacher combined, in process.
 
 The load is the same beside every backend, as `turngap compare` plays them in turns: both servers
@@ -47,7 +50,7 @@ from turngap_services.llm.vllm.service import Server
 BEGIN = "<!-- made by benchmarks/real_engines.py -->"
 IN_PROCESS = Model("teacher", "small", {"model": "teacher"})
 NEED_A_SERVER: tuple[str, ...] = ("vllm", "low-batch")
-NAMES = ("teacher", "student", *NEED_A_SERVER, "route", "opener")
+NAMES = ("teacher", "student", "smollm2", *NEED_A_SERVER, "route", "opener")
 # What others are told meanwhile: about as long as a reply of these models.
 LOAD_TOKENS = 32
 SYSTEM = "You are on a phone call. Answer in one or two short spoken sentences."
@@ -55,7 +58,9 @@ SYSTEM = "You are on a phone call. Answer in one or two short spoken sentences."
 SETS = ("turn.speculate=false", "tts.speed_wpm=300")
 
 
-def contenders(names: Sequence[str], urls: Mapping[str, str]) -> list[BackendChoice]:
+def contenders(
+    names: Sequence[str], urls: Mapping[str, str], served: Path = TEACHER
+) -> list[BackendChoice]:
     """Return the backends of these names; `urls` are the servers', by name.
 
     Raises:
@@ -76,11 +81,12 @@ def contenders(names: Sequence[str], urls: Mapping[str, str]) -> list[BackendCho
     known = {
         "teacher": IN_PROCESS.contender(),
         "student": STUDENT.contender(),
+        "smollm2": Model("smollm2", "llama", {}).contender(),
         "route": BackendChoice("route", "route", pair),
         # The teacher follows no instructions: it is not told what was said before it.
         "opener": BackendChoice("opener", "opener", (*pair, "told=false")),
         **{
-            name: Model(name, "vllm", {"base_url": url, "model": str(TEACHER)}).contender()
+            name: Model(name, "vllm", {"base_url": url, "model": str(served)}).contender()
             for name, url in urls.items()
         },
     }
@@ -88,8 +94,8 @@ def contenders(names: Sequence[str], urls: Mapping[str, str]) -> list[BackendCho
 
 
 @contextmanager
-def served(vllm: str | None, streams: int) -> Iterator[dict[str, str]]:
-    """Two servers of the teacher for as long as this lasts, the first with a load; their URLs.
+def served(vllm: str | None, model: Path, streams: int) -> Iterator[dict[str, str]]:
+    """Two servers of a model for as long as this lasts, the first with a load; their URLs.
 
     Raises:
         AgentError: vLLM does not start.
@@ -99,25 +105,25 @@ def served(vllm: str | None, streams: int) -> Iterator[dict[str, str]]:
         more = {"vllm": (), "low-batch": ("--max-num-seqs", "2")}
         for name, arguments in more.items() if vllm else ():
             settings = VllmSettings(
-                model=str(TEACHER),
+                model=str(model),
                 command=vllm or "",
-                serve_args=(*SERVE_ARGS, *arguments),
+                serve_args=(*SERVE_ARGS, "--max-model-len", "1024", *arguments),
                 serve_env=SERVE_ENV,
             )
-            server = Server(settings, str(TEACHER))
+            server = Server(settings, str(model))
             stack.callback(server.stop)
             server.wait_until_healthy()
             urls[name] = server.base_url
         if urls and streams:
-            stack.enter_context(loaded(urls["vllm"], streams))
+            stack.enter_context(loaded(urls["vllm"], str(model), streams))
         yield urls
 
 
 @contextmanager
-def loaded(url: str, streams: int) -> Iterator[None]:
+def loaded(url: str, model: str, streams: int) -> Iterator[None]:
     """Other people's requests to a server, from a process of its own, so that no caller is late."""
     load = multiprocessing.get_context("spawn").Process(
-        target=_ask_on, args=(url, streams), daemon=True
+        target=_ask_on, args=(url, model, streams), daemon=True
     )
     load.start()
     try:
@@ -127,13 +133,13 @@ def loaded(url: str, streams: int) -> Iterator[None]:
         load.join()
 
 
-def _ask_on(url: str, streams: int) -> None:
+def _ask_on(url: str, model: str, streams: int) -> None:
     os.nice(10)  # as the servers are
 
     async def ask(client: aiohttp.ClientSession) -> None:
         for text in cycle(("what's the weather like today", "a large oat latte please")):
             body = {
-                "model": str(TEACHER),
+                "model": model,
                 "messages": [
                     {"role": "system", "content": SYSTEM},
                     {"role": "user", "content": text},
@@ -192,6 +198,7 @@ def main() -> None:
     parser.add_argument("library", type=Path, nargs="?", default=Path("held-out"))
     parser.add_argument("--vllm", default=os.environ.get("TURNGAP_VLLM"), metavar="PYTHON")
     parser.add_argument("--backends", default="teacher,student", help=f"of {','.join(NAMES)}")
+    parser.add_argument("--served", type=Path, default=TEACHER, metavar="DIR", help="the model")
     parser.add_argument("--dialogues", type=int, help="at most so many (48 hold 201 turns)")
     parser.add_argument("--streams", type=int, default=1, help="others' requests at a time")
     parser.add_argument("--starved-ms", type=float, default=STARVED_MS)
@@ -204,12 +211,12 @@ def main() -> None:
         if not arguments.table:
             names = arguments.backends.split(",")
             somewhere = {name: "http://127.0.0.1/v1" for name in NEED_A_SERVER if arguments.vllm}
-            plan = plan_of(arguments, contenders(names, somewhere))
+            plan = plan_of(arguments, contenders(names, somewhere, arguments.served))
             print(f"{plan.turns} turns, {len(names)} backends in turns: {plan.minutes:.0f} minutes")
             if arguments.estimate:
                 return
-            with served(arguments.vllm, arguments.streams) as urls:
-                plan = plan_of(arguments, contenders(names, urls))
+            with served(arguments.vllm, arguments.served, arguments.streams) as urls:
+                plan = plan_of(arguments, contenders(names, urls, arguments.served))
                 record, folder, failure = asyncio.run(
                     compare(plan, Progress(on_step=lambda step: print(f"  {step}", flush=True)))
                 )

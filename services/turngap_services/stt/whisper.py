@@ -6,6 +6,7 @@ import weakref
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from faster_whisper import WhisperModel
@@ -47,6 +48,8 @@ _LEAST_TOKENS, _MOST_TOKENS = 16, 200
 # the encoder's 1500 positions) is needed. In the shortest windows the model repeats itself most: of
 # 25 recordings of people, tiny.en read 4 again with 6 s and none with 10 s, in the same 0.1 s.
 _MARGIN_S, _LEAST_S = 2.56, 10.0
+# How a reading that repeats itself is read again, before the whole window is.
+_NO_LOOP = {"repetition_penalty": 1.1, "no_repeat_ngram_size": 4}
 # Length of the warm-up: that of a short turn.
 _WARM_UP_S = 3
 
@@ -79,7 +82,7 @@ class Text:
 
     Attributes:
         text: empty for no words.
-        again: it was read a second time, with the whole window, because of this doubt.
+        again: it was read again because of this doubt.
     """
 
     text: str
@@ -154,12 +157,16 @@ class Reader:
         sound = pcm.astype(np.float32) / np.float32(FULL_SCALE)
         try:
             text, logprob = self._transcribe(sound)
-            why = doubt(text, len(sound) / RATE, logprob) if self._fits else None
+            why = self._doubt(text, sound, logprob)
             if why is not None:
-                # With silence after the words, the encoder reads its whole window.
-                whole = np.zeros(round(self.window_s * RATE), np.float32)
-                whole[: len(sound)] = sound
-                text, _ = self._transcribe(whole)
+                # What makes a loop unlikely takes as long as the first reading. It costs words
+                # elsewhere.
+                text, logprob = self._transcribe(sound, **_NO_LOOP)
+                if self._doubt(text, sound, logprob) is not None:
+                    # With silence after the words, the encoder reads its whole window.
+                    whole = np.zeros(round(self.window_s * RATE), np.float32)
+                    whole[: len(sound)] = sound
+                    text, _ = self._transcribe(whole)
         except (RuntimeError, MemoryError) as e:
             what = f"a reading of the Whisper model {self.name}"
             raise engine_trouble(e, what, "stt", _LESS_MEMORY) or AgentError(
@@ -169,7 +176,10 @@ class Reader:
             ) from e
         return Text(text, why)
 
-    def _transcribe(self, sound: np.ndarray) -> tuple[str, float]:
+    def _doubt(self, text: str, sound: np.ndarray, logprob: float) -> str | None:
+        return doubt(text, len(sound) / RATE, logprob) if self._fits else None
+
+    def _transcribe(self, sound: np.ndarray, **more: Any) -> tuple[str, float]:
         """Return the text, and the mean log probability of its tokens."""
         settings = self._settings
         most = round(_TOKENS_PER_S * len(sound) / RATE) + _LEAST_TOKENS
@@ -185,6 +195,7 @@ class Reader:
             initial_prompt=settings.initial_prompt,
             hotwords=settings.hotwords,
             no_speech_threshold=None,
+            **more,
         )
         said = [each for each in segments if each.no_speech_prob < settings.no_speech]
         text = "".join(each.text for each in said).strip()

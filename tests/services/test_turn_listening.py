@@ -33,6 +33,7 @@ from turngap.core.audio import LINE_FLOOR_DBFS, Pcm
 from turngap.scenario.library import load_scenario
 from turngap.scenario.model import Recorded, library_dir
 from turngap.testing import ManualClock
+from turngap_services.frames import SpeechPausedFrame
 from turngap_services.stt import PocketsphinxSettings
 from turngap_services.stt.pocketsphinx import create as create_stt
 from turngap_services.turn import AdaptiveSettings
@@ -106,12 +107,15 @@ def _last(context: LLMContext) -> object:
 
 
 @asynccontextmanager
-async def talking(**settings: Any) -> AsyncIterator[Talk]:
+async def talking(whole: Whole | None = None, **settings: Any) -> AsyncIterator[Talk]:
     clock = ManualClock(settle_rounds=60)
     # Smart turn answers from a thread, when the clock of these tests knows nothing of it.
     chosen = AdaptiveSettings.model_validate({"smart_turn": False, **settings})
     prepare(chosen)
     taking = create(chosen, clock)
+    if whole is not None:
+        assert taking.use_llm is not None
+        taking.use_llm(whole)
     stt = create_stt(PocketsphinxSettings(partial_every_ms=20, pre_roll_ms=300), clock)
     context = LLMContext()
     user = LLMContextAggregatorPair(
@@ -166,6 +170,31 @@ async def test_a_pause_to_think_is_not_answered() -> None:
     async with talking() as talk:
         await talk.hears(pcm, noise(800))
         assert talk.memory == [said.say.lower()]
+
+
+async def test_the_recogniser_is_told_of_each_pause() -> None:
+    said, pcm = recording("second-thoughts", 1)
+    assert said.speech is not None
+    async with talking() as talk:
+        await talk.hears(pcm, noise(800))
+        pauses = talk.when(SpeechPausedFrame)
+        assert len(pauses) >= 2
+        assert 60 <= pauses[-1] - 500 - said.speech.end_ms <= 120
+
+
+async def test_the_llm_is_asked_whether_the_words_are_whole() -> None:
+    said, pcm = recording("second-thoughts", 1)
+    weighed: list[str] = []
+
+    async def whole(text: str) -> float:
+        weighed.append(text)
+        return 0.5 if text == said.say else 0.001
+
+    async with talking(whole=whole) as talk:
+        await talk.hears(pcm, noise(1200))
+        assert talk.memory == [said.say]
+    assert weighed[-1] == said.say
+    assert len(weighed) == len(set(weighed))
 
 
 async def test_smart_turn_is_asked_beside_the_hold_and_never_waited_for() -> None:

@@ -31,8 +31,8 @@ class LlamaSettings(BackendSettings):
     context: Annotated[int, Field(ge=256)] = 2048
     """The longest conversation and reply together, in tokens; more takes more memory. The oldest
     messages are left out beyond it."""
-    threads: Annotated[int, Field(ge=1)] = 2
-    """Threads for one reply."""
+    threads: Annotated[int, Field(ge=1)] = 1
+    """Threads for one reply. Two wait for each other where other engines need the CPU, too."""
     workers: Annotated[int, Field(ge=1)] = 1
     """Replies made at the same time; further ones wait."""
 

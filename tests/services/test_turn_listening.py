@@ -29,6 +29,7 @@ from pipecat.processors.aggregators.llm_response_universal import (
 )
 from running_line import Line, running
 
+from turngap.backends import Whole
 from turngap.core.audio import LINE_FLOOR_DBFS, Pcm
 from turngap.scenario.library import load_scenario
 from turngap.scenario.model import Recorded, library_dir

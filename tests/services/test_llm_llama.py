@@ -1,6 +1,7 @@
 """The backend `llama`: a GGUF model in process."""
 
 import asyncio
+import itertools
 import threading
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,13 @@ def asked(*texts: str) -> list[Any]:
     return [system, *({"role": "user", "content": text} for text in texts)]
 
 
+def talk(messages: int) -> list[Any]:
+    """A conversation of that many messages."""
+    roles = itertools.cycle(("user", "assistant"))
+    said = [{"role": next(roles), "content": "one two three"} for _ in range(messages)]
+    return [*asked(), *said, {"role": "user", "content": "and now"}]
+
+
 def test_a_conversation_is_answered_piece_by_piece(model: LlamaModel) -> None:
     pieces: list[str] = []
     reply = model.reply(asked("hello"), pieces.append, threading.Event())
@@ -63,8 +71,14 @@ def test_a_reply_ends_at_the_next_token_once_it_is_stopped(model: LlamaModel) ->
     assert reply.tokens < 20
 
 
+def test_neighbours_of_one_role_are_one_message(model: LlamaModel) -> None:
+    one = model.reply(asked("hello", "again"), lambda _: None, threading.Event())
+    other = model.reply(asked("hello again"), lambda _: None, threading.Event())
+    assert one == other
+
+
 def test_the_oldest_messages_of_a_long_conversation_are_left_out(model: LlamaModel) -> None:
-    reply = model.reply(asked(*["one two three"] * 100), lambda _: None, threading.Event())
+    reply = model.reply(talk(100), lambda _: None, threading.Event())
     assert 0 < reply.prompt_tokens <= 512 - 20
     with pytest.raises(AgentError, match="exceeds the available context") as error:
         model.reply(asked("word " * 200), lambda _: None, threading.Event())
@@ -90,7 +104,7 @@ def test_a_reply_ends_with_its_last_sentence(
     pieces: list[str], most: int | None, said: str
 ) -> None:
     heard: list[str] = []
-    attempt = Attempt(heard.append, threading.Event(), most)
+    attempt = Attempt(heard.append, threading.Event(), most, room=100)
     for piece in pieces:
         if attempt.on_chunk(chunk(piece)):
             break
@@ -106,6 +120,7 @@ async def test_words_are_weighed_and_then_answered(settings: LlamaSettings) -> N
     assert 0 < whole < 1
     assert whole == pytest.approx(await service.whole(context, "what time is it"))
     assert await service.whole(context, "word " * 2000) is None  # too long: it says nothing
+    assert await service.whole(LLMContext(talk(100)), "what time is it") is not None
 
 
 async def test_a_service_reads_ahead_and_answers(settings: LlamaSettings) -> None:

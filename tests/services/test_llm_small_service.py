@@ -1,6 +1,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -42,6 +43,7 @@ class Steered:
     name = "steered"
 
     def __init__(self) -> None:
+        self.executor = ThreadPoolExecutor(1)
         self.go = threading.Semaphore(0)
         self.stops: list[threading.Event] = []
         self.ended = threading.Event()

@@ -170,7 +170,11 @@ def _choices(settings: LocalSettings) -> list[Choice]:
     """Look for servers, once a process; the model in this process is the last choice."""
     key = settings.model_dump_json()
     if key not in _CHOICES:
-        own = LlamaSettings(library=settings.library, temperature=settings.temperature)
+        own = LlamaSettings(
+            library=settings.library,
+            temperature=settings.temperature,
+            max_tokens=min(settings.max_tokens, 4096),
+        )
         if settings.base_url is not None:
             why = f"the server at {settings.base_url}, as llm.base_url says"
             server = _server(settings, settings.base_url, settings.model)

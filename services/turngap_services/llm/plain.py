@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict
 
@@ -145,6 +146,8 @@ class InProcessModel(Protocol):
     """A language model in this process, which any number of threads may ask."""
 
     name: str
+    executor: Executor
+    """Runs replies, as many at a time as the model makes."""
 
     def reply(
         self, messages: Sequence[dict[str, Any]], hear: Callable[[str], None], stop: threading.Event
@@ -216,7 +219,7 @@ class InProcessLLMService(PlainLLMService):
             finally:
                 loop.call_soon_threadsafe(pieces.put_nowait, None)
 
-        reply = loop.run_in_executor(None, run)
+        reply = self._model.executor.submit(run)
         try:
             said = 0
             while (piece := await pieces.get()) is not None:
@@ -226,8 +229,9 @@ class InProcessLLMService(PlainLLMService):
                 await self._push_llm_text(piece)
         finally:
             stop.set()
-            done = await reply  # within a token, also when this is cancelled
-            await self._count_tokens(done.prompt_tokens, done.tokens)
+            if not reply.cancel():  # it has begun, and ends within a token
+                done = await asyncio.wrap_future(reply)
+                await self._count_tokens(done.prompt_tokens, done.tokens)
 
 
 def offered(context: LLMContext) -> Sequence[FunctionSchema]:

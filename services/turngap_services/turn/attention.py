@@ -187,10 +187,13 @@ class Attention:
         self._owed = 0
         self._interim = ""
         self._read_ns = 0
+        self._words_ns = 0  # when the latest words came, final ones included
         self._guess: str | None = None
         self._refused: str | None = None
         self._asked_at: int | None = None
-        self._paused_at: int | None = None  # the silence that the recogniser knows of
+        # The latest silence, and the one that the recogniser knows of.
+        self._audible_at: int | None = None
+        self._paused_at: int | None = None
         self._complete: tuple[int, float] | None = None
         # The words that the LLM was last asked about, when, and its answer.
         self._weighed: str | None = None
@@ -212,24 +215,27 @@ class Attention:
         self._heard, self._heard_at_ns = heard, now_ns
         if heard.onset_ns is not None and not self._listening:
             self._listen(now_ns)
-        if self._listening and heard.audible_ns is not None and heard.audible_at != self._paused_at:
-            silence_ms = ns_to_ms(heard.until_ns - heard.audible_ns)
+        self.tick(now_ns)
+        # Where only Silero hears a soft voice, its end moves with every packet.
+        stays, self._audible_at = heard.audible_at == self._audible_at, heard.audible_at
+        if self._listening and stays and heard.audible_at not in (None, self._paused_at):
+            silence_ms = ns_to_ms(heard.until_ns - (heard.audible_ns or 0))
             if silence_ms >= self._settings.pause_ms:
                 self._paused_at = heard.audible_at
                 self.actions.append(Pause(silence_ms))
-        self.tick(now_ns)
 
     def read(self, now_ns: int, text: str) -> None:
         """Take an interim transcript of speech that is not concluded yet."""
         if self._listening and text.strip() != self._interim:
             self._interim = text.strip()
-            self._read_ns = now_ns
+            self._read_ns = self._words_ns = now_ns
         self.tick(now_ns)
 
     def conclude(self, now_ns: int, text: str, *, finalized: bool) -> None:
         """Take a final transcript; if `finalized`, it is the utterance's last."""
         if text.strip():
             self._finals.append(text.strip())
+            self._words_ns = now_ns
         self._interim = ""
         # A transcript that was asked for before the person continued is not the end.
         self._owed = max(self._owed - finalized, 0)
@@ -397,7 +403,9 @@ class Attention:
 
     def _ask_llm(self, now_ns: int) -> None:
         text = self.text
-        if text and text != self._weighed:
+        # What was read before this silence may lack its last words.
+        known = self._words_ns >= (self._heard.audible_ns or 0)
+        if text and known and not (self._weighed and same_words(text, self._weighed)):
             self._weighed, self._weighed_ns, self._whole = text, now_ns, None
             self.actions.append(Weigh(text))
 
@@ -409,7 +417,7 @@ class Attention:
             (now_ns - self._read_ns) / 1e6,
             heard.melody,
             judged[1] if judged is not None and judged[0] == heard.audible_at else None,
-            self._whole if self._weighed == self.text else None,
+            self._weight(),
         )
         p = self._over.probability(evidence)
         settings = self._settings
@@ -418,6 +426,12 @@ class Attention:
         if evidence.whole is not None:
             why += f", whole {evidence.whole:.2f}"
         return max(min(hold_ms, settings.longest_ms), settings.hold_ms), why
+
+    def _weight(self) -> float | None:
+        """Return the LLM's opinion of the words as they are in this silence."""
+        if self._weighed is None or self._words_ns < (self._heard.audible_ns or 0):
+            return None
+        return self._whole if same_words(self._weighed, self.text) else None
 
     def _silent(self, now_ns: int, ms: float) -> bool:
         """Return whether the person has been silent for `ms`; if not, that is a deadline."""
@@ -460,6 +474,9 @@ class Attention:
             self._conclude(silence_ms)
 
     def _conclude(self, silence_ms: float) -> None:
+        heard = self._heard
+        if heard.audible_ns is not None:  # what was waited for may have taken longer
+            silence_ms = max(silence_ms, ns_to_ms(heard.until_ns - heard.audible_ns))
         self._owed += 1
         self.actions.append(Conclude(silence_ms))
 
@@ -468,12 +485,13 @@ class Attention:
         audible_ns = self._heard.audible_ns or now_ns
         by_ns = max(audible_ns + self._final_ns, now_ns + ms_to_ns(LEAST_FINAL_MS))
         read_by_ns = max(now_ns + ms_to_ns(self._settings.final_ms), by_ns)
-        self._ending = _Ending(now_ns, by_ns, read_by_ns, hold_ms, why)
-        self._heard = Heard(self._heard.until_ns)
+        silent_ms = max(hold_ms, ns_to_ms(now_ns - audible_ns))
+        self._ending = _Ending(now_ns, by_ns, read_by_ns, silent_ms, why)
         self.actions.append(Settle())
         if self._concluded_at is None:
             self._conclude(hold_ms)
-        elif not self._owed and self._finals:
+        self._heard = Heard(self._heard.until_ns)
+        if self._concluded_at is not None and not self._owed and self._finals:
             self._finish(now_ns)
 
     def _finish(self, now_ns: int) -> None:

@@ -11,7 +11,8 @@ import re
 import secrets
 import threading
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from loguru import logger
@@ -23,7 +24,7 @@ from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 from turngap_services.llm.llama import LlamaSettings, weights_of
 from turngap_services.llm.plain import InProcessLLMService, Reply
-from turngap_services.loading import Loaded
+from turngap_services.loading import Loaded, first_line
 
 # A request that is given up, because the person speaks on, ends at the next batch of its prompt.
 _BATCH = 64
@@ -40,6 +41,7 @@ _END = re.compile(r"(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bDr)(?<!\bSt)[.!?]+[\"'”�
 # Stands for the user's words in a prompt: of Unicode's private use, so no one says it.
 _PLACE = "\ue000"
 _LIKELIEST = 200
+_TOO_LONG = "exceed_context_size_error"
 _ENDS = {".", "?", "!", "…", "..."}
 _TIMEOUT_S = 10.0
 # A proxy of the company's has no business with this process's own server.
@@ -63,6 +65,7 @@ class LlamaModel:
         if weights is not None:
             path = folder_of(weights) / weights.files[0].path
         self.name = settings.model if weights is not None else path.stem
+        self.executor = ThreadPoolExecutor(settings.workers, "turngap-llama")
         self._settings = settings
         if not path.is_file():
             raise AgentError(
@@ -97,38 +100,45 @@ class LlamaModel:
         max_tokens: int | None = None,
     ) -> Reply:
         """Answer a conversation; see `InProcessModel`. With `max_tokens` 0 it is only read."""
-        system = [m for m in messages if m["role"] in {"system", "developer"}]
-        said = [m for m in messages if m["role"] not in {"system", "developer"}]
-        while True:
-            attempt = Attempt(hear, stop, self._settings.max_sentences)
-            self._server.handle_chat_completions(
-                {
-                    "messages": [*system, *said],
-                    "stream": True,
-                    "max_tokens": self._settings.max_tokens if max_tokens is None else max_tokens,
-                    "temperature": self._settings.temperature,
-                    "dry_multiplier": self._settings.dry_multiplier,
-                    "dry_allowed_length": _DRY_LENGTH,
-                    # llama.cpp looks for each in all tokens: with its own four, that takes 15 ms.
-                    "dry_sequence_breakers": ["\n"],
-                    "seed": self._settings.seed,
-                    "cache_prompt": True,
-                    "return_progress": True,
-                    "timings_per_token": True,
-                    "chat_template_kwargs": {"enable_thinking": False},
-                },
-                attempt.on_chunk,
-            )
+        limit = self._settings.max_tokens if max_tokens is None else max_tokens
+        room = self._settings.context - limit
+        for part in _shortened(messages):
+            attempt = Attempt(hear, stop, self._settings.max_sentences, room)
+            body = {
+                "messages": part,
+                "stream": True,
+                "max_tokens": limit,
+                "temperature": self._settings.temperature,
+                "dry_multiplier": self._settings.dry_multiplier,
+                "dry_allowed_length": _DRY_LENGTH,
+                # llama.cpp looks for each in all tokens: with its own four, that takes 15 ms.
+                "dry_sequence_breakers": ["\n"],
+                "seed": self._settings.seed,
+                "cache_prompt": True,
+                "return_progress": True,
+                "timings_per_token": True,
+                "chat_template_kwargs": {"enable_thinking": False},
+            }
+            self._ask(lambda b=body, a=attempt: self._server.handle_chat_completions(b, a.on_chunk))
             if (error := attempt.error) is None:
-                return Reply(attempt.prompt_tokens, attempt.tokens, not stop.is_set())
-            if error.get("type") != "exceed_context_size_error" or len(said) < 2:
-                raise self._failed(error)
-            said = said[min(_LEAVE_OUT, len(said) - 1) :]
+                break
+            if error.get("type") != _TOO_LONG:
+                raise self._failed(error.get("message"))
+        else:
+            raise self._failed("the conversation exceeds the available context size")
+        return Reply(attempt.prompt_tokens, attempt.tokens, not stop.is_set())
 
-    def _failed(self, error: dict[str, Any]) -> AgentError:
+    def _ask(self, ask: Callable[[], Any]) -> Any:
+        """Call the library, whose exceptions are a chat template's too; raise AgentError."""
+        try:
+            return ask()
+        except (RuntimeError, ValueError, LookupError) as e:
+            raise self._failed(first_line(e)) from e
+
+    def _failed(self, why: object) -> AgentError:
         return AgentError(
             "model.failed",
-            f"the model {self.name} failed: {error.get('message')}",
+            f"the model {self.name} failed: {why}",
             hint="a longer llm.context, or another model with --set llm.model=FILE.gguf, may do",
         )
 
@@ -141,18 +151,22 @@ class LlamaModel:
         Raises:
             AgentError: the engine failed.
         """
-        before, end = self._around(messages)
-        answer = self._server.handle_completions(
-            {
+        for part in _shortened(messages):
+            before, end = self._around(part)
+            body = {
                 "prompt": before + text.rstrip(" .?!…"),
                 "n_predict": 1,
                 "n_probs": _LIKELIEST,
                 "cache_prompt": True,
             }
-        )
-        if (error := answer.get("error")) is not None:
-            raise self._failed(error)
-        likeliest = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+            answer = self._ask(lambda b=body: self._server.handle_completions(b))
+            error = answer.get("error") or {}
+            if error.get("type") != _TOO_LONG:
+                break
+        try:
+            likeliest = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+        except LookupError as e:
+            raise self._failed(error.get("message", "it gave no probabilities")) from e
         return sum(
             math.exp(each["logprob"])
             for each in likeliest
@@ -180,12 +194,44 @@ class LlamaModel:
         self.reply([{"role": "user", "content": "hello"}], lambda _: None, threading.Event())
 
 
+def _shortened(messages: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Yield the conversation, and then ever less of it; the system prompt stays.
+
+    Chat templates want user and assistant to alternate: neighbours of one role become one message.
+    """
+    system = [m for m in messages if m["role"] in {"system", "developer"}]
+    said: list[dict[str, Any]] = []
+    for message in messages:
+        if message in system:
+            continue
+        if said and said[-1]["role"] == message["role"]:
+            said[-1] = {**message, "content": f"{said[-1]['content']} {message['content']}"}
+        else:
+            said.append(message)
+    yield [*system, *said]
+    while len(said) > 1:
+        said = said[min(_LEAVE_OUT, len(said) - 1) :]
+        yield [*system, *said]
+
+
 class Attempt:
-    """One request's answer, as its chunks come in."""
+    """One request's answer, as its chunks come in.
+
+    Args:
+        hear: called with each piece of the reply.
+        stop: once set, llama.cpp is told to stop.
+        max_sentences: the longest reply; None for any.
+        room: the longest prompt, in tokens.
+    """
 
     def __init__(
-        self, hear: Callable[[str], None], stop: threading.Event, max_sentences: int | None
+        self,
+        hear: Callable[[str], None],
+        stop: threading.Event,
+        max_sentences: int | None,
+        room: int,
     ) -> None:
+        self._room = room
         self._hear = hear
         self._stop = stop
         self._max_sentences = max_sentences
@@ -197,6 +243,9 @@ class Attempt:
         """Take a chunk. Returns whether llama.cpp is to stop."""
         if "error" in chunk:
             self.error = chunk["error"]
+            return True
+        if chunk.get("prompt_progress", {}).get("total", 0) > self._room:
+            self.error = {"type": _TOO_LONG}
             return True
         if timings := chunk.get("timings"):
             self.prompt_tokens = timings["cache_n"] + timings["prompt_n"]
@@ -248,7 +297,9 @@ class LlamaLLMService(InProcessLLMService):
         pieces: list[str] = []
         stop = threading.Event()
         try:
-            await asyncio.to_thread(self._llama.reply, messages, pieces.append, stop, max_tokens)
+            await asyncio.get_running_loop().run_in_executor(
+                self._llama.executor, self._llama.reply, messages, pieces.append, stop, max_tokens
+            )
         finally:
             stop.set()  # also when this is cancelled
         return "".join(pieces)
@@ -256,7 +307,9 @@ class LlamaLLMService(InProcessLLMService):
     async def whole(self, context: LLMContext, text: str) -> float | None:
         """Return the probability that `text` is the person's whole next message, or None."""
         try:
-            return await asyncio.to_thread(self._llama.whole, self.messages_of(context), text)
+            return await asyncio.get_running_loop().run_in_executor(
+                self._llama.executor, self._llama.whole, self.messages_of(context), text
+            )
         except (AgentError, OSError) as e:
             logger.warning(f"{self._llama.name} does not say whether the person has finished: {e}")
             return None

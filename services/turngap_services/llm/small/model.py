@@ -4,6 +4,7 @@ import json
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -47,6 +48,7 @@ class SmallModel:
     def __init__(self, settings: SmallSettings) -> None:
         directory = settings.directory
         self.name = directory.name
+        self.executor = ThreadPoolExecutor(settings.workers, "turngap-small")
         self._settings = settings
         if not directory.is_dir():
             raise AgentError("model.missing", f"no model directory at {directory}", hint=_CONVERT)

@@ -534,7 +534,8 @@ def weighing(text: str) -> tuple[Scene, str]:
     s = scene(speculate=False)
     s.mind.weighs = True
     s.speaks(600, text).silent(80)
-    return s, s.the(Weigh).text
+    (asked,) = [action for _, action in s.did if isinstance(action, Weigh)]
+    return s, asked.text
 
 
 @pytest.mark.parametrize("whole", [0.0001, 0.1, 0.6, None])

@@ -145,9 +145,13 @@ class Reply:
 class InProcessModel(Protocol):
     """A language model in this process, which any number of threads may ask."""
 
-    name: str
-    executor: Executor
-    """Runs replies, as many at a time as the model makes."""
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def executor(self) -> Executor:
+        """Return what runs replies, as many at a time as the model makes."""
+        ...
 
     def reply(
         self, messages: Sequence[dict[str, Any]], hear: Callable[[str], None], stop: threading.Event

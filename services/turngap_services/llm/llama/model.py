@@ -151,6 +151,9 @@ class LlamaModel:
         Raises:
             AgentError: the engine failed.
         """
+        answer: dict[str, Any] = {}
+        error: dict[str, Any] = {}
+        end = -1
         for part in _shortened(messages):
             before, end = self._around(part)
             body = {
@@ -310,7 +313,7 @@ class LlamaLLMService(InProcessLLMService):
             return await asyncio.get_running_loop().run_in_executor(
                 self._llama.executor, self._llama.whole, self.messages_of(context), text
             )
-        except (AgentError, OSError) as e:
+        except (AgentError, OSError, LookupError) as e:
             logger.warning(f"{self._llama.name} does not say whether the person has finished: {e}")
             return None
 

@@ -225,5 +225,5 @@ def test_a_seed_is_refused_where_it_would_not_be_sent() -> None:
 
 
 def test_a_connection_a_request_is_refused_where_there_is_one_for_the_session() -> None:
-    with pytest.raises(InputError, match="a WebSocket is one connection"):
+    with pytest.raises(InputError, match="a WebSocket stays open"):
         OPENAI.settings({"transport": "websocket", "keep_alive": False})

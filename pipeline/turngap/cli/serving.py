@@ -75,7 +75,7 @@ class Wanted:
 
     @property
     def most_drain_s(self) -> float:
-        """The longest drain, s; by default 0 for a server that turngap starts for itself."""
+        """Return the longest drain, s; by default 0 for a server that turngap starts for itself."""
         from turngap.agent.server import DRAIN_S
 
         if self.drain_s is not None:

@@ -108,7 +108,7 @@ class Utterance:
         self._sound.feed(pcm)
 
     def pause(self, silence_ms: float) -> None:
-        """Note that the person has been silent for that long; its own level finds no pause then."""
+        """Note a silence of this length; from here on, only silences that are noted count."""
         self._paused_from = self._sound.heard - samples(silence_ms)
 
     def stop(self, silence_ms: float) -> None:

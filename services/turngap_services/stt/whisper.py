@@ -159,8 +159,7 @@ class Reader:
             text, logprob = self._transcribe(sound)
             why = self._doubt(text, sound, logprob)
             if why is not None:
-                # What makes a loop unlikely takes as long as the first reading. It costs words
-                # elsewhere.
+                # A penalty on repetition takes no longer, but costs words elsewhere.
                 text, logprob = self._transcribe(sound, **_NO_LOOP)
                 if self._doubt(text, sound, logprob) is not None:
                     # With silence after the words, the encoder reads its whole window.

@@ -129,7 +129,7 @@ class LlamaModel:
         return Reply(attempt.prompt_tokens, attempt.tokens, not stop.is_set())
 
     def _ask(self, ask: Callable[[], Any]) -> Any:
-        """Call the library, whose exceptions are a chat template's too; raise AgentError."""
+        """Call the library; turn its exceptions, also a chat template's, into AgentError."""
         try:
             return ask()
         except (RuntimeError, ValueError, LookupError) as e:
@@ -180,9 +180,8 @@ class LlamaModel:
         """Return the prompt up to the user's next message, and the token that ends the message."""
         asked = {"messages": [*messages, {"role": "user", "content": _PLACE}]}
         before, _, after = self._post("apply-template", asked)["prompt"].partition(_PLACE)
-        return before, self._post("tokenize", {"content": after, "parse_special": True})["tokens"][
-            0
-        ]
+        tokens = self._post("tokenize", {"content": after, "parse_special": True})["tokens"]
+        return before, tokens[0]
 
     def _post(self, route: str, body: dict[str, Any]) -> dict[str, Any]:
         """Ask the server what the library has no function for."""
@@ -205,7 +204,7 @@ def _shortened(messages: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, An
     system = [m for m in messages if m["role"] in {"system", "developer"}]
     said: list[dict[str, Any]] = []
     for message in messages:
-        if message in system:
+        if message["role"] in {"system", "developer"}:
             continue
         if said and said[-1]["role"] == message["role"]:
             said[-1] = {**message, "content": f"{said[-1]['content']} {message['content']}"}
@@ -313,7 +312,7 @@ class LlamaLLMService(InProcessLLMService):
             return await asyncio.get_running_loop().run_in_executor(
                 self._llama.executor, self._llama.whole, self.messages_of(context), text
             )
-        except (AgentError, OSError, LookupError) as e:
+        except (AgentError, OSError, LookupError, ValueError) as e:
             logger.warning(f"{self._llama.name} does not say whether the person has finished: {e}")
             return None
 

@@ -212,18 +212,19 @@ class InProcessLLMService(PlainLLMService):
         messages = self.messages_of(context)
         loop = asyncio.get_running_loop()
         pieces: asyncio.Queue[str | None] = asyncio.Queue()
-        stop = threading.Event()
+        begun, stop = threading.Event(), threading.Event()
 
         def hear(piece: str) -> None:
             loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
         def run() -> Reply:
+            begun.set()
             try:
                 return self._model.reply(messages, hear, stop)
             finally:
                 loop.call_soon_threadsafe(pieces.put_nowait, None)
 
-        reply = self._model.executor.submit(run)
+        reply = loop.run_in_executor(self._model.executor, run)
         try:
             said = 0
             while (piece := await pieces.get()) is not None:
@@ -233,9 +234,11 @@ class InProcessLLMService(PlainLLMService):
                 await self._push_llm_text(piece)
         finally:
             stop.set()
-            if not reply.cancel():  # it has begun, and ends within a token
-                done = await asyncio.wrap_future(reply)
+            if begun.is_set():  # it ends within a token
+                done = await reply
                 await self._count_tokens(done.prompt_tokens, done.tokens)
+            else:
+                reply.cancel()
 
 
 def offered(context: LLMContext) -> Sequence[FunctionSchema]:

@@ -289,7 +289,7 @@ def row(name: str, turns: Sequence[Turn]) -> tuple[str, ...]:
         share(summary.hit_rate),
         f"{llm.ttft_ms:.0f}{of}" if llm and llm.ttft_ms is not None else "–",
         "–" if llm is None or llm.per_s is None else f"{llm.per_s:.0f}",
-        "–" if llm is None or llm.in_window is None else f"{llm.in_window:g}",
+        "–" if llm is None or llm.in_window is None else f"{llm.in_window:.3g}",
         share(summary.right),
     )
 
@@ -311,12 +311,16 @@ def basis(pieces: Pieces) -> str:
     first, *_ = pieces.records
     scenarios = {name for record in pieces.records for name in record.scenarios}
     rounds = sum(record.rounds for record in pieces.records)
-    commits = sorted({record.commit or "unknown" for record in pieces.records})
+    commits = sorted({_short(record.commit or "unknown") for record in pieces.records})
     return (
         f"`{first.agent}` agent, {many(len(scenarios), 'scenario')}, each in turns with the rest, "
         f"{many(rounds, 'round')} in {many(len(pieces.records), 'piece')}; {first.machine.cpu}, "
         f"{first.machine.cores} cores; commit {', '.join(commits)}"
     )
+
+
+def _short(commit: str) -> str:
+    return f"{commit[:8]}{'-dirty' * commit.endswith('-dirty')}"
 
 
 def many(n: int, what: str) -> str:

@@ -114,6 +114,21 @@ def test_a_call_that_does_not_return_makes_everybody_late() -> None:
     assert in_virtual_time(stall()) == ms_to_ns(45)
 
 
+def test_a_task_that_sleeps_lets_all_that_is_due_by_then_go_first() -> None:
+    async def sleeps() -> list[object]:
+        loop, said = asyncio.get_running_loop(), list[object]()
+        loop.call_at(0.005, said.append, "a timer of the same instant")
+        await CLOCK.sleep_until_ns(ms_to_ns(5))
+        loop.call_soon(said.append, "what is ready")
+        await CLOCK.sleep_until_ns(ms_to_ns(9))
+        said.append(CLOCK.now_ns())
+        await CLOCK.sleep_until_ns(ms_to_ns(11))  # nothing else is due
+        return [*said, CLOCK.now_ns()]
+
+    expected = ["a timer of the same instant", "what is ready", ms_to_ns(9), ms_to_ns(11)]
+    assert in_virtual_time(sleeps()) == expected
+
+
 def test_waiting_forever_is_an_error_and_not_a_hanging_test() -> None:
     async def forever() -> None:
         await asyncio.Event().wait()

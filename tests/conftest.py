@@ -18,6 +18,7 @@ from hypothesis import settings
 from inner_runs import INI, Play
 from made_records import make_run
 from quiet import WATCH, Watch, in_real_time, judge, note_begin, noted
+from remembered_silero import remember
 from virtual_agents import VirtualAgents
 
 from turngap.caller.endpoint import Endpoint
@@ -218,6 +219,12 @@ def no_pause_is_avoided(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
         idle = SimpleNamespace(**dict.fromkeys(("collect", "freeze", "disable"), lambda: None))
         idle.enable = idle.unfreeze = idle.collect
         monkeypatch.setattr("turngap.clocks.gc", idle)
+
+
+@pytest.fixture(autouse=True)
+def silero_is_asked_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not in_real_time(request.node):
+        remember(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

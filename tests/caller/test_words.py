@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from remembered_silero import really_ask, really_reset
 
 from turngap.caller.ear import Ear
 from turngap.caller.onset import place
@@ -272,3 +273,15 @@ def test_the_detector_is_seldom_asked_about_a_bed(bed: str, dbfs: int, monkeypat
     monkeypatch.setattr(Silero, "probability", count)
     hear(sound(bed, ms=8000, dbfs=dbfs).make(RATE))
     assert asked[0] < 60
+
+
+def test_a_detector_that_was_given_back_hears_as_a_new_one_does() -> None:
+    """Detectors are used again, and the other tests remember what they said."""
+    spoken = np.split(after(voice(256, RATE), quiet(256)), 16)
+    heard: list[list[float]] = []
+    for _ in range(3):
+        silero = Silero()
+        heard.append([really_ask(silero, window, RATE) for window in spoken])
+        really_reset(silero)
+    assert heard[0] == heard[1] == heard[2]
+    assert len(set(heard[0])) > 8  # each depends on what came before

@@ -101,6 +101,7 @@ async def test_the_first_piece_goes_with_the_token_that_completes_it() -> None:
         assert agent.tts.spoken == []  # "kitchen" may go on
         await line.send(LLMTextFrame(" lights"))
         assert [text for _, text in agent.tts.spoken] == ["The kitchen"]
+        await line.send(LLMFullResponseEndFrame())
 
 
 async def test_when_the_llm_stalls_what_waits_is_spoken_before_speech_runs_dry() -> None:
@@ -111,6 +112,7 @@ async def test_when_the_llm_stalls_what_waits_is_spoken_before_speech_runs_dry()
         await line.passes(2000)
         assert " ".join(text for _, text in agent.tts.spoken) == "The kitchen lights are off"
         assert line.breaks_ms == []
+        await line.send(LLMFullResponseEndFrame())
 
 
 async def test_the_end_of_a_reply_waits_for_the_last_of_its_text() -> None:
@@ -182,6 +184,7 @@ async def test_where_somebody_else_lets_speech_out_its_time_begins_with_that() -
         await line.passes(2000)
         assert " ".join(text for _, text in agent.tts.spoken) == "The kitchen lights are off"
         assert "ran_dry" not in agent.counts
+        await line.send(LLMFullResponseEndFrame())
 
 
 @pytest.mark.parametrize("aggregation", ["adaptive", "clause", "sentence"])

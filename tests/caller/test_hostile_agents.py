@@ -8,6 +8,7 @@ from commandline import only_run, turngap_here, turns_on_disk
 from hostile_agents import ALL, GAP_MS, Bot, Hostile
 from virtual_agents import VirtualAgents
 
+from turngap.caller.intake import MOST_WAITING_BYTES
 from turngap.core.secrets import remember_arguments
 from turngap.core.stages import AGENT_MARKS
 from turngap.report.ci import markdown
@@ -19,8 +20,14 @@ Capsys = pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("hostile", ALL, ids=lambda hostile: hostile.name)
 def test_a_hostile_agent(
-    hostile: Hostile, tmp_path: Path, capsys: Capsys, virtual_agents: VirtualAgents
+    hostile: Hostile,
+    tmp_path: Path,
+    capsys: Capsys,
+    monkeypatch: pytest.MonkeyPatch,
+    virtual_agents: VirtualAgents,
 ) -> None:
+    # Half a gigabyte takes ten seconds to look through, and an eighth of it shows the same.
+    monkeypatch.setattr("turngap.caller.intake.MOST_CONVERSATION_BYTES", 2 * MOST_WAITING_BYTES)
     url = virtual_agents.url_of(hostile.course)
     arguments = ("replay", "quick-questions", "--calibration", "0", "--agent", url)
     done = turngap_here(capsys, *arguments, "--out", tmp_path)

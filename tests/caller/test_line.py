@@ -586,8 +586,10 @@ async def test_a_peer_that_does_not_read_is_hung_up_on(monkeypatch: pytest.Monke
 
     async def deaf(socket: ServerConnection) -> None:
         await socket.send(READY)
-        cast("asyncio.Transport", socket.transport).pause_reading()
+        transport = cast("asyncio.Transport", socket.transport)
+        transport.pause_reading()
         await gone.wait()
+        transport.abort()  # it would wait 10 s for a goodbye that it does not read
 
     class Chatty(PipecatSession):
         def send_audio(self, pcm: bytes) -> None:

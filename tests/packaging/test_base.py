@@ -125,6 +125,7 @@ def test_somebodys_agent_is_measured_checked_and_reported(tmp_path: Path) -> Non
     gaps = [turn["gap_ms"] for turn in json.loads(done.stdout)["turns"]]
     assert gaps == pytest.approx([200.0] * 3, abs=5.0)
     check = "check", quick, "--agent", "{quick}", "--against", "{slow}", "--calibration", "0"
+    check += ("--rounds", "2")
     done = base(PLAYED, *check, "--json", cwd=tmp_path)
     assert done.stdout, done.stderr
     assert json.loads(done.stdout)["verdict"] in ("pass", "undecided")

@@ -1,12 +1,13 @@
 """Nothing that turngap starts reports to a vendor, or opens a connection but to this machine."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from commandline import ROOT, only_run
+from commandline import ROOT, SCENARIOS, only_run
 from phones_home import addresses, is_here
 
 # What libraries read, and what tells them to be quiet.
@@ -33,6 +34,15 @@ def note(event, arguments):
             print(os.getpid(), event, host, file=file)
 
 sys.addaudithook(note)
+"""
+
+ONE_TURN = """\
+name: time
+turns:
+  - say: "what time is it"
+    audio: 1.flac
+    speech: {start_ms: 120, end_ms: 925.1}
+    reply: "Ten past nine, sir."
 """
 
 
@@ -71,9 +81,13 @@ def test_the_vad_leaves_no_queue_of_reports_and_no_device_id(tmp_path: Path) -> 
 def test_a_replay_and_its_agent_connect_to_loopback_only(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(TRAP, encoding="utf-8")
     trap, out = tmp_path / "trap", tmp_path / "runs"
+    (tmp_path / "library").mkdir()
+    shutil.copy(SCENARIOS / "quick-questions" / "1.flac", tmp_path / "library")
+    one_turn = tmp_path / "library" / "time.yaml"
+    one_turn.write_text(ONE_TURN, encoding="utf-8")
     done = subprocess.run(
         [
-            *(sys.executable, "-P", "-m", "turngap", "replay", "quick-questions"),
+            *(sys.executable, "-P", "-m", "turngap", "replay", one_turn),
             *("--calibration", "0", "--starved-ms", "1000", "--set", "tts.speed_wpm=400"),
             *("--out", out),
         ],

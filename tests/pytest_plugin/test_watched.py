@@ -12,7 +12,7 @@ pytest_plugins = ["pytester"]
 
 CODE = f"""
 def test_fast_enough(turngap):
-    turngap.replay("{NEW}", scenarios=["quick-questions"], repeat=7)
+    turngap.replay("{NEW}", scenarios=["quick-questions"], repeat=7, calibration=0)
 """
 
 

@@ -17,7 +17,9 @@ export function delayOf(sound, heard) {
 	let best = 0, at = null, squares = 0;
 	const lags = heard.length - sound.length;
 	for (let lag = 0; lag < lags; lag++) {
-		const match = Math.abs(sound.reduce((sum, each, i) => sum + each * heard[lag + i], 0));
+		let sum = 0; // a plain loop: fifty million products take a second with reduce()
+		for (let i = 0; i < sound.length; i++) sum += sound[i] * heard[lag + i];
+		const match = Math.abs(sum);
 		squares += match * match;
 		if (match > best) [best, at] = [match, lag];
 	}

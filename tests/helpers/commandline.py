@@ -5,16 +5,22 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from turngap.cli import main
 from turngap.testing.agent import Script, script_to_json
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = ROOT / "scenarios"
+
+
+# To build it takes 10 ms, and a process does that once.
+_command_of = cache(get_command)
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,7 @@ def turngap_here(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as left:
         patch.setattr(sys, "argv", ["turngap", *map(str, arguments)])
         patch.setenv("COLUMNS", "100")
+        patch.setattr("typer.main.get_command", _command_of)
         main()
     shown = capsys.readouterr()
     return Finished(int(left.value.code or 0), shown.out, shown.err)

@@ -43,7 +43,7 @@ from turngap.agent.session import Assembly, assemble
 from turngap.agent.stack import load_stack, override
 from turngap.agent.switching import Offers
 from turngap.backends import BackendSettings, BackendSpec, ConfiguredBackend, Kind, TurnTaking
-from turngap.caller.conversation import Conversation, PlayedTurn
+from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 from turngap.core.events import TrackedTurn
 from turngap.play.turns import cues_of
@@ -351,7 +351,9 @@ def _raising(
     return replace(taking, strategies=replace(taking.strategies, stop=stop))
 
 
-def talk_to(assembly: Assembly, count: int = 3) -> list[TrackedTurn]:
+def talk_to(
+    assembly: Assembly, count: int = 3, patience: Patience | None = None
+) -> list[TrackedTurn]:
     """Ask the agent the library's quick questions, so many and again and again, in virtual time."""
     (loaded,) = load_scenarios(scenario_paths(library_dir(), ["quick-questions"]))
     turns = tuple(islice(cycle(loaded.scenario.turns), count))
@@ -363,7 +365,12 @@ def talk_to(assembly: Assembly, count: int = 3) -> list[TrackedTurn]:
         await clock.sleep_until_ns(NS_PER_S)
         async with line_to_stack(assembly) as line:
             offset = await line.clock_offset()
-            talk = Conversation(line, cues_of(loaded, None), clock, offset=offset, watch=clock)
+            talk = Conversation(
+                *(line, cues_of(loaded, None), clock),
+                offset=offset,
+                patience=patience,
+                watch=clock,
+            )
             async with aclosing(talk.play()) as turns:
                 played.extend([turn async for turn in turns])
 

@@ -78,9 +78,9 @@ async def test_a_known_delay_is_measured_and_a_barge_in_silences_the_agent(tmp_p
 
 
 async def test_a_recorded_scenario_is_heard_answered_kept_and_switched(tmp_path: Path) -> None:
-    scenario = load_scenario(SCENARIO).scenario
+    recorded = load_scenario(SCENARIO).scenario.turns[:2]
     microphone = Microphone().pause(1500)
-    for turn in scenario.turns:
+    for turn in recorded:
         microphone.recording(SCENARIO.parent / turn.audio).pause(3800)
     serve = ("-m", "turngap", "serve", "--json", "--port", "0", "--out", str(tmp_path / "runs"))
     async with (
@@ -89,10 +89,10 @@ async def test_a_recorded_scenario_is_heard_answered_kept_and_switched(tmp_path:
     ):
         tab = await opened(browser, ready["page"].replace("127.0.0.1", "localhost"))
         await tab.start()
-        turns = await tab.finished(len(scenario.turns), timeout_s=microphone.ms / 1000 + 30)
+        turns = await tab.finished(len(recorded), timeout_s=microphone.ms / 1000 + 30)
         silent_ms = await _switch_in_mid_reply(tab.page)
         await _type(tab.page, "how much is that")
-        turns = await tab.finished(len(scenario.turns) + 2, timeout_s=20)
+        turns = await tab.finished(len(recorded) + 2, timeout_s=20)
         zipped = await tab.page.evaluate(
             "async () => (await fetch(document.getElementById('run').href)).status"
         )
@@ -100,7 +100,7 @@ async def test_a_recorded_scenario_is_heard_answered_kept_and_switched(tmp_path:
         await tab.state("not connected")
     assert tab.problems == []
     assert zipped == 200
-    spoken, typed = turns[: len(scenario.turns)], turns[len(scenario.turns) :]
+    spoken, typed = turns[: len(recorded)], turns[len(recorded) :]
     # A browser that gets no time makes two turns of one, or hears of another model later.
     with quiet.measured():
         assert [t["input"] for t in turns] == ["voice"] * len(spoken) + ["typed"] * 2
@@ -117,7 +117,7 @@ async def test_a_recorded_scenario_is_heard_answered_kept_and_switched(tmp_path:
         # without time hears the end of the reply before it as this one's.
         assert (typed[1]["gapMs"] or 0) > 300
         # A browser that gets no time drops some of what its microphone hears.
-        for turn, said in zip(spoken, scenario.turns, strict=True):
+        for turn, said in zip(spoken, recorded, strict=True):
             assert plain(turn["transcript"]) == plain(said.say)
             assert plain(turn["reply"]) == plain(said.reply or "")
         # Picked while the agent spoke; a page without time may learn of that when it is over.

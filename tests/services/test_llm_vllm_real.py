@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 import quiet
+from shortened import first_turns
 
 # The Python of an environment with vLLM, or its executable; or `none`, and perhaps why.
 VLLM = (
@@ -43,10 +44,11 @@ def replay(model: str, out: Path) -> dict[str, Any]:
         "serve_env": '{VLLM_CPU_KVCACHE_SPACE = "1"}',
     }
     sets = [part for key, value in settings.items() for part in ("--set", f"llm.{key}={value}")]
-    command = (sys.executable, "-m", "turngap", "replay", "smart-home", "--json", "--llm", "vllm")
+    library = first_turns(out / "library", {"smart-home": 2})
+    command = (sys.executable, "-m", "turngap", "replay", "--json", "--llm", "vllm")
     # Neither starvation nor the budget is what is tested here, nor how fast the agent speaks.
     measure = ("--calibration", "0", "--starved-ms", "1000", "--out", str(out / "runs"))
-    measure += ("--set", "tts.speed_wpm=400")
+    measure += ("--set", "tts.speed_wpm=400", str(library))
     done = subprocess.run(
         [*command, *sets, *measure], capture_output=True, text=True, timeout=900, check=False
     )

@@ -55,11 +55,31 @@ class AudioBytes:
 
 
 @dataclass(frozen=True, slots=True)
+class Packet:
+    """The place in time of audio that came in a packet of a real-time stream (RTP).
+
+    Attributes:
+        arrived_ns: its arrival; of lost audio, that of the packet after it.
+        jitter_ns: how late it came, compared with the fastest packet of the time before.
+        behind_ns: how much later a playout buffer would play it; None if it came too late for that.
+        goes_on: it follows the audio before it without a hole in the stream.
+        lost: its packets were lost, and it is silence in their place.
+    """
+
+    arrived_ns: int
+    jitter_ns: int
+    behind_ns: int | None
+    goes_on: bool
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AudioChunk:
     """Audio to play, mono.
 
     `wav` says that it came with WAV headers, which have been taken off. `left_out` counts the
-    bytes after a WAV file's samples that were not well-formed chunks.
+    bytes after a WAV file's samples that were not well-formed chunks. Audio of a real-time stream
+    has its place in time as its `packet`; other audio plays as soon as it can.
 
     Raises (when made):
         UnplayableError: the audio is not mono int16 at one of `RATES`.
@@ -69,6 +89,7 @@ class AudioChunk:
     rate: int
     wav: bool = False
     left_out: int = 0
+    packet: Packet | None = None
 
     def __post_init__(self) -> None:
         if self.pcm.dtype != _INT16 or self.pcm.ndim != 1 or self.rate not in RATES:

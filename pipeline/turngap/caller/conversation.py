@@ -219,7 +219,10 @@ class Conversation:
     async def play(self) -> AsyncGenerator[PlayedTurn]:
         """Play all turns; end early, with `failure` set, if the line is lost."""
         stream = UserStream(self._stream_begins_ns(), self._line.rate)
-        self._sender = Sender(stream, self._clock, self._line.send_audio_now)
+        line = self._line
+        self._sender = Sender(
+            stream, self._clock, line.send_audio_now, line.prepare_audio, line.lead
+        )
         self._lag = loop_probe() if self._watch is None else LagProbe(self._watch)
         tasks = [
             asyncio.create_task(self._receive(), name="turngap-receive"),

@@ -6,6 +6,7 @@ from math import ceil
 
 import numpy as np
 
+from turngap.caller.said import Packet
 from turngap.caller.words import Bed, Found, Sound, Word, WordFinder
 from turngap.core.audio import (
     AUDIBLE_DBFS,
@@ -25,6 +26,9 @@ SPEECH_GAP_MS = 300.0
 # A hole of less than one packet in what is played is jitter of the line, not a pause in the audio.
 JITTER_MS = 20.0
 _JITTER_NS = ms_to_ns(JITTER_MS)
+
+# A real-time stream is silent only if no packet comes for this long: the next may be late.
+PACKETS_NS = ms_to_ns(100)
 
 Speech = AgentSpeech | AgentSilence | AgentSound | AgentBed
 
@@ -81,6 +85,7 @@ class _Queued:
     received_ns: int
     pcm: Pcm
     rate: int
+    packet: Packet | None = None
     played: int = 0
     _loud_to: int = -1  # once requested: the last sample at this level, or -1
     _dbfs: float | None = None
@@ -95,6 +100,11 @@ class _Queued:
     def at_ns(self) -> int:
         """Return when the first sample that has not sounded yet is due."""
         return self.start_ns + samples_to_ns(self.played, self.rate)
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether it follows the chunk before it in one stream, whatever its arrival."""
+        return self.packet is not None and (self.packet.goes_on or self.played > 0)
 
 
 @dataclass(slots=True)
@@ -118,6 +128,7 @@ class _Anchor:
     start_ns: int
     received_ns: int
     unbroken_since_ns: int
+    packet: Packet | None
 
 
 class _Detected:
@@ -131,8 +142,15 @@ class _Detected:
         self._fed = 0
         self._anchors: deque[_Anchor] = deque()
 
-    def feed(self, pcm: Pcm, start_ns: int, received_ns: int, unbroken_ns: int) -> list[Speech]:
-        self._anchors.append(_Anchor(self._fed, start_ns, received_ns, unbroken_ns))
+    def feed(
+        self,
+        pcm: Pcm,
+        start_ns: int,
+        received_ns: int,
+        unbroken_ns: int,
+        packet: Packet | None = None,
+    ) -> list[Speech]:
+        self._anchors.append(_Anchor(self._fed, start_ns, received_ns, unbroken_ns, packet))
         self._fed += len(pcm)
         found = self.detector.feed(pcm)
         events = [self._in_time(e) for e in found] if found else []
@@ -162,7 +180,20 @@ class _Detected:
                 lead_ns = at_ns - max(anchor.unbroken_since_ns, self.last_audible_ns)
                 before_ns = None if instead_of is None else self._at(instead_of)
                 spread_ns = None if spread is None else samples_to_ns(spread, self.rate)
-                return AgentSpeech(at_ns, anchor.received_ns, lead_ns, spread_ns, before_ns, dbfs)
+                if hidden := self._lost_before(anchor):
+                    spread_ns = max(spread_ns or 0, samples_to_ns(hidden, self.rate))
+                playout_ns = anchor.packet.behind_ns if anchor.packet else None
+                about = (lead_ns, spread_ns, before_ns, dbfs, playout_ns)
+                return AgentSpeech(at_ns, anchor.received_ns, *about)
+
+    def _lost_before(self, anchor: _Anchor) -> int:
+        """Return how many samples were lost directly before a piece, or make it up."""
+        index = next(i for i, one in enumerate(self._anchors) if one is anchor)
+        if anchor.packet and anchor.packet.lost and index + 1 < len(self._anchors):
+            index += 1
+        if not index or not (before := self._anchors[index - 1]).packet:
+            return 0
+        return self._anchors[index].sample - before.sample if before.packet.lost else 0
 
     def _anchor(self, sample: int) -> _Anchor:
         return next(a for a in reversed(self._anchors) if a.sample <= sample)
@@ -193,6 +224,7 @@ class Ear:
         self._fed_to_ns = 0  # the same, with the silence after it that the detector got
         self._silence_left = 0  # samples
         self._unbroken_since_ns = 0
+        self._patience_ns = 0
         self.heard: list[Heard] = []
         # How many samples have sounded or been dropped, and how many of these will never sound.
         self.played = self.dropped = 0
@@ -223,13 +255,21 @@ class Ear:
     def speaking(self) -> bool:
         return self._track is not None and self._track.detector.speaking
 
-    def receive(self, received_ns: int, pcm: Pcm, rate: int) -> list[Speech]:
-        """Queue a chunk that arrived at `received_ns`, and return what was heard up to then."""
+    def receive(
+        self, received_ns: int, pcm: Pcm, rate: int, packet: Packet | None = None
+    ) -> list[Speech]:
+        """Queue a chunk that arrived at `received_ns`, and return what was heard up to then.
+
+        A chunk with a `packet` plays at the packet's own arrival.
+        """
         events = self.advance(received_ns)
         if len(pcm):
-            if received_ns > self._queue_end_ns or rate != self._run.rate:
+            if packet is not None:
+                received_ns = packet.arrived_ns
+                self._run = _Run(received_ns, rate)
+            elif received_ns > self._queue_end_ns or rate != self._run.rate:
                 self._run = _Run(max(received_ns, self._queue_end_ns), rate)
-            self._queue.append(_Queued(self._run.end_ns, received_ns, pcm, rate))
+            self._queue.append(_Queued(self._run.end_ns, received_ns, pcm, rate, packet))
             self._waiting_bytes += pcm.nbytes
             self._run.samples += len(pcm)
             self._queue_end_ns = self._run.end_ns
@@ -253,7 +293,7 @@ class Ear:
         if not self._queue:
             self._drop(0)
             if self._silence_left:
-                events += self._silence_until(now_ns)
+                events += self._silence_until(now_ns - self._patience_ns)
             elif self._track is not None and self._track.detector.behind:
                 events += self._track.go_on()
         return events
@@ -283,18 +323,21 @@ class Ear:
         self.heard = [h for h in self.heard if h.end_ns > ns]
 
     def _play(self, chunk: _Queued, upto: int) -> list[Speech]:
-        at_ns, pcm = chunk.at_ns, chunk.pcm[chunk.played : upto]
-        events = self._silence_until(at_ns)
+        at_ns, pcm, packet = chunk.at_ns, chunk.pcm[chunk.played : upto], chunk.packet
+        events = [] if chunk.goes_on else self._silence_until(at_ns)
         if self._track is None or self._track.rate != chunk.rate:
             events += self._cut()
             last_audible_ns = self._track.last_audible_ns if self._track else 0
             self._track = _Detected(chunk.rate, self._gap_ms, last_audible_ns, self._words)
-        if at_ns - self._audio_to_ns > _JITTER_NS:
+        if at_ns - self._audio_to_ns > _JITTER_NS and not chunk.goes_on:
             self._unbroken_since_ns = at_ns
-        self.heard.append(Heard(at_ns, pcm, chunk.rate))
+        # A recording has the stream as it would sound without jitter.
+        self.heard.append(Heard(at_ns - (packet.jitter_ns if packet else 0), pcm, chunk.rate))
+        self._patience_ns = PACKETS_NS if packet else 0
         self._audio_to_ns = self._fed_to_ns = at_ns + samples_to_ns(len(pcm), chunk.rate)
         self._silence_left = self._track.detector.longest_silence
-        return events + self._track.feed(pcm, at_ns, chunk.received_ns, self._unbroken_since_ns)
+        about = (at_ns, chunk.received_ns, self._unbroken_since_ns, packet)
+        return events + self._track.feed(pcm, *about)
 
     def _silence_until(self, until_ns: int) -> list[Speech]:
         """Feed the detector a stretch without audio, in which speech can end.

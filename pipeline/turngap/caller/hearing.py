@@ -151,12 +151,12 @@ class Listener:
                 self.faults.append(error)
                 if not refuses:
                     self.feed(stamped(incoming, now_ns))
-            case said.AudioChunk(pcm, rate, wav, left_out):
+            case said.AudioChunk(pcm, rate, wav, left_out, packet):
                 if wav:
                     self.note(WAV_HEADERS)
                 if left_out:
                     self.note(WAV_REST)
-                self._feed_all(self.ear.receive(now_ns, pcm, rate))
+                self._feed_all(self.ear.receive(now_ns, pcm, rate, packet))
             case Flush():
                 self._feed_all(self.ear.flush(now_ns))
                 self._flushed_ns, self.reply_due = now_ns, False

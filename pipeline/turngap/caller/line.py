@@ -130,14 +130,24 @@ class Line:
         """Return the name of the dialect."""
         return self._session.name
 
+    @property
+    def lead(self) -> int:
+        """Return how many samples the dialect's encoder is behind."""
+        return getattr(self._session, "lead", 0)
+
     async def send_audio(self, pcm: Pcm) -> None:
         """Send one packet at the line's rate; if the line is lost, `receive` reports it."""
-        if (rest := self.send_audio_now(pcm)) is not None:
+        if (rest := self.send_audio_now(self.prepare_audio(pcm))) is not None:
             await rest
 
-    def send_audio_now(self, pcm: Pcm) -> Coroutine[Any, Any, None] | None:
+    def prepare_audio(self, pcm: Pcm) -> bytes:
+        """Return what `send_audio_now` takes; call it in the order of the packets."""
+        prepare = getattr(self._session, "prepare", None)
+        return pcm.tobytes() if prepare is None else prepare(pcm.tobytes())
+
+    def send_audio_now(self, packet: bytes) -> Coroutine[Any, Any, None] | None:
         """Send one packet; if that needs waiting, return what to await."""
-        self._session.send_audio(pcm.tobytes())
+        self._session.send_audio(packet)
         return self.send_waiting_now()
 
     def user_ends(self, sample: int) -> None:

@@ -59,7 +59,7 @@ class Packet:
     """The place in time of audio that came in a packet of a real-time stream (RTP).
 
     Attributes:
-        arrived_ns: its arrival; of lost audio, that of the packet after it.
+        arrived_ns: its arrival; of lost audio, as if it had ended with the next packet's arrival.
         jitter_ns: how late it came, compared with the fastest packet of the time before.
         behind_ns: how much later a playout buffer would play it; None if it came too late for that.
         goes_on: it follows the audio before it without a hole in the stream.

@@ -99,12 +99,18 @@ class UserStream:
 class Sender:
     """Sender of a `UserStream` in packets, each when its last sample has sounded.
 
-    `late_ns[k]` is the time from the deadline of packet k until it was handed to the socket.
+    Attributes:
+        prepare: makes of a packet's samples what is sent, before the packet is due.
+        lead: how many samples ahead the stream is read, to make up for an encoder's delay; less
+            than a packet.
+        late_ns: for each packet, the time from its deadline until it was handed to the socket.
     """
 
     stream: UserStream
     clock: Clock
-    send: Callable[[Pcm], Rest]
+    send: Callable[[Any], Rest]
+    prepare: Callable[[Pcm], Any] = lambda pcm: pcm
+    lead: int = 0
     late_ns: list[int] = field(default_factory=list[int])
 
     @property
@@ -143,7 +149,7 @@ class _Packets:
 
     def _prepare(self) -> int:
         stream, first = self._sender.stream, self._sender.next_sample
-        self._packet = stream.read(first, stream.packet)
+        self._packet = self._sender.prepare(stream.read(first + self._sender.lead, stream.packet))
         self.deadline_ns = stream.instant_ns(first + stream.packet)
         return self.deadline_ns
 

@@ -28,6 +28,7 @@ class Stretch:
     lead_ns: int
     spread_ns: int | None = None
     dbfs: float | None = None  # while it lasts, of its beginning
+    playout_ns: int | None = None
 
 
 class HeardSpeech:
@@ -84,7 +85,7 @@ class HeardSpeech:
             silent_ns = _first_after(self._silences, speech.onset_ns - 1)
             ends = [ns for ns in (silent_ns, flushed_ns) if ns is not None]
             level = self._levels.get(silent_ns) or speech.dbfs
-            about = (speech.received_ns, speech.lead_ns, speech.spread_ns, level)
+            about = (speech.received_ns, speech.lead_ns, speech.spread_ns, level, speech.playout_ns)
             heard.append(Stretch(speech.onset_ns, min(ends, default=None), *about))
         return heard
 

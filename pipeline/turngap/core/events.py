@@ -68,7 +68,8 @@ class AgentSpeech:
 
     `lead_ns` is how much audio without speech was played directly before the onset. `spread_ns` is
     how far off the onset may be. `instead_of_ns` is an onset reported before, which this event
-    corrects because more of the speech was heard. `dbfs` is the level at the onset.
+    corrects because more of the speech was heard. `dbfs` is the level at the onset. `playout_ns` is
+    how much later a playout buffer would play the onset, if the line has packets.
     """
 
     kind: ClassVar[Literal["AgentSpeech"]] = "AgentSpeech"
@@ -78,6 +79,7 @@ class AgentSpeech:
     spread_ns: int | None = None
     instead_of_ns: int | None = None
     dbfs: float | None = None
+    playout_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,6 +447,8 @@ class TrackedTurn:
         first_sound_ns: the agent's first sound after the person's end, speech or not; if it cut in,
             its first sound after the person's start.
         onset_spread_ns: how far off the onset may be, or the first answer if that is more.
+        playout_ns: how much later a playout buffer would play the onset; None without packets, or
+            if its packet came too late.
         bed_dbfs: the level of audible background that the agent plays while no one speaks.
         waited_ns: time from the user's end to the user's next word, in an abandoned turn.
     """
@@ -475,6 +479,7 @@ class TrackedTurn:
     endpoints_ns: tuple[int, ...] | None = None
     first_sound_ns: int | None = None
     onset_spread_ns: int | None = None
+    playout_ns: int | None = None
     bed_dbfs: float | None = None
     waited_ns: int | None = None
     claimed_by: int | None = None

@@ -52,8 +52,10 @@ class Turn(Document):
     not measure the turn. `notes` count other oddities of the agent's messages, such as values that
     were left out. `first_sound_ms` is the gap to the agent's first sound, speech or not.
     `onset_spread_ms` is how far off the agent's first word may be, or the first word of its answer
-    if that is further off. `bed_dbfs` is the level of the agent's audible background while no one
-    speaks. `waited_ms`, of an abandoned turn, is the time from the person's end to their next word.
+    if that is further off. `playout_ms` is how much later the first word sounds behind a playout
+    buffer (WebRTC); None also if its packet came too late. `bed_dbfs` is the level of the agent's
+    audible background while no one speaks. `waited_ms`, of an abandoned turn, is the time from the
+    person's end to their next word.
     `first_answer_ms` is the gap to the first word that is no hold phrase, also of an answer that
     came too late to have a gap. `holes` are the reply's silences: those over 150 ms in which no
     audio came, and all of 500 ms or more. `false_starts` counts speech that the agent dropped at
@@ -100,6 +102,7 @@ class Turn(Document):
     yield_ms: float | None
     first_sound_ms: float | None = None
     onset_spread_ms: float | None = None
+    playout_ms: float | None = None
     bed_dbfs: float | None = None
     waited_ms: float | None = None
     backchannels: tuple[BackchannelRecord, ...] = ()
@@ -176,6 +179,7 @@ class Turn(Document):
             if turn.first_sound_ns is None
             else ns_to_ms(turn.first_sound_ns - turn.user_end_ns),
             onset_spread_ms=_ms(turn.onset_spread_ns),
+            playout_ms=_ms(turn.playout_ns),
             bed_dbfs=turn.bed_dbfs,
             waited_ms=_ms(turn.waited_ns),
             backchannels=backchannels,
@@ -445,6 +449,13 @@ TURN_COLUMNS: Sequence[Column[Turn]] = (
         "How far off the first word may be, or the answer's if more, by three levels and what a "
         "bed hides, in ms.",
         lambda turn: turn.onset_spread_ms,
+        True,
+    ),
+    Column(
+        "playout_ms",
+        "number",
+        "How much later than at its arrival the first word sounds behind a playout buffer, in ms.",
+        lambda turn: turn.playout_ms,
         True,
     ),
     Column(

@@ -291,6 +291,7 @@ class TurnTracker:
             ended_ns=end.at_ns,
             first_sound_ns=self._first_sound(speech, end, reply),
             onset_spread_ns=max(spreads, default=None) if reply else None,
+            playout_ns=reply.playout_ns if reply else None,
             bed_dbfs=self._bed(end.at_ns),
             waited_ns=next_ns - speech.end_ns if outcome == "abandoned" else None,
         )

@@ -390,6 +390,8 @@ def heard_words(summary: Summary) -> str:
         said += [f"{what}: {n}"] if n else []
     if n := heard.sound_before_word:
         said.append(f"other sound over 100 ms before the first word in {turns_words(n)}")
+    if heard.playout_gap_ms_p50 is not None:
+        said.append(f"gap behind the playout buffer p50 {ms(heard.playout_gap_ms_p50)} ms")
     if heard.greeting_ms_p50 is not None:
         said.append(f"greeting p50 {ms(heard.greeting_ms_p50)} ms")
     return "; ".join(said)

@@ -14,6 +14,10 @@ class Session(Protocol):
     events for the caller and messages for the agent. After each call of a method, send the messages
     of `data_to_send`, in order.
 
+    A session whose audio is coded has two more parts: `prepare(pcm) -> bytes` codes a packet before
+    it is due, and `send_audio` takes the result; `lead` is the encoder's delay in samples, by which
+    the audio is taken ahead.
+
     Attributes:
         name: the name of the dialect.
         rate: the rate of the person's audio for `send_audio`, Hz. It is the rate of the wire, so

@@ -10,8 +10,8 @@ from av.packet import Packet
 from turngap.caller.rtc.rtp import FRAME, RATE
 from turngap.core.audio import Pcm
 
-# aiortc's own. With it and "audio", an edge of the sound is decoded within 0.1 ms of its place; with
-# 32 kbit/s and "voip", within 5 ms.
+# aiortc's own. With it and "audio", an edge of the sound is decoded within 0.1 ms of its place;
+# with 32 kbit/s and "voip", within 5 ms.
 BIT_RATE = 96_000
 # The encoder's look-ahead at `RATE`: what is decoded is late by it (RFC 6716, section 2.1.4).
 LOOKAHEAD = 312

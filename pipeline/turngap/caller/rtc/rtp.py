@@ -85,7 +85,8 @@ class Piece:
     Attributes:
         payload: the coded audio; None if its packets were lost.
         samples: the length of what was lost, at `RATE`; 0 if there is a payload.
-        arrived_ns: the arrival of its packet; of lost ones, of the packet after them.
+        arrived_ns: the arrival of its packet; of lost ones, as if it had ended with the arrival of
+            the packet after them.
         jitter_ns: how much later it came than the fastest packet of the last two seconds would
             have.
         goes_on: it follows the piece before it without a hole in the stream.
@@ -169,7 +170,8 @@ class RtpReader:
         if missing:
             self.counts["lost"] += missing
             if goes_on and gap:
-                pieces.append(Piece(None, gap, packet.arrived_ns, jitter_ns, goes_on=True))
+                began_ns = packet.arrived_ns - samples_to_ns(gap, RATE)
+                pieces.append(Piece(None, gap, began_ns, jitter_ns, goes_on=True))
         self._clock = packet.timestamp + opus_samples(packet.payload)
         self._ended = len(packet.payload) <= DTX_BYTES
         if self._ended:

@@ -1,6 +1,7 @@
 """RTP by arrival: order, loss, jitter, playout buffers, and the ear on packets."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -42,10 +43,8 @@ def read(arrivals: Sequence[tuple[int, float]]) -> tuple[list[Piece], RtpReader]
 def test_a_packet_is_read_as_it_was_written_and_nothing_else_crashes(data: bytes) -> None:
     written = RtpPacket(111, 5, 2**32 - 1, 2**31, data, marker=True)
     assert RtpPacket.parse(written.pack()) == written
-    try:
+    with suppress(ValueError):
         RtpPacket.parse(data)
-    except ValueError:
-        pass
 
 
 def test_sources_and_extensions_of_a_header_are_skipped() -> None:

@@ -144,7 +144,7 @@ def test_the_run_has_every_outcome_and_every_column_a_value_somewhere(run: Run) 
         *("answered", "late", "no_reply", "cut_in", "abandoned", "error")
     }
     never = {"speech_ms", "error", "label_error_ms", "tool_call_ms", "tool_result_ms"}
-    never |= {"first_answer_ms", "longest_hole_ms", "greeting_ms", "waited_ms"}
+    never |= {"first_answer_ms", "longest_hole_ms", "greeting_ms", "waited_ms", "playout_ms"}
     empty = {c.name for c in COLUMNS if all(row[c.name] is None for row in rows)}
     assert empty == never
 

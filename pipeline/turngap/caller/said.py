@@ -61,7 +61,7 @@ class Packet:
     Attributes:
         arrived_ns: its arrival; of lost audio, as if it had ended with the next packet's arrival.
         jitter_ns: how late it came, compared with the fastest packet of the time before.
-        behind_ns: how much later a playout buffer would play it; None if it came too late for that.
+        behind_ns: how much later a playout buffer would play it; None if it was lost.
         goes_on: it follows the audio before it without a hole in the stream.
         lost: its packets were lost, and it is silence in their place.
     """

@@ -447,8 +447,7 @@ class TrackedTurn:
         first_sound_ns: the agent's first sound after the person's end, speech or not; if it cut in,
             its first sound after the person's start.
         onset_spread_ns: how far off the onset may be, or the first answer if that is more.
-        playout_ns: how much later a playout buffer would play the onset; None without packets, or
-            if its packet came too late.
+        playout_ns: how much later a playout buffer would play the onset, if the line has packets.
         bed_dbfs: the level of audible background that the agent plays while no one speaks.
         waited_ns: time from the user's end to the user's next word, in an abandoned turn.
     """

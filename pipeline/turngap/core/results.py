@@ -53,9 +53,8 @@ class Turn(Document):
     were left out. `first_sound_ms` is the gap to the agent's first sound, speech or not.
     `onset_spread_ms` is how far off the agent's first word may be, or the first word of its answer
     if that is further off. `playout_ms` is how much later the first word sounds behind a playout
-    buffer (WebRTC); None also if its packet came too late. `bed_dbfs` is the level of the agent's
-    audible background while no one speaks. `waited_ms`, of an abandoned turn, is the time from the
-    person's end to their next word.
+    buffer (WebRTC). `bed_dbfs` is the level of the agent's audible background while no one speaks.
+    `waited_ms`, of an abandoned turn, is the time from the person's end to their next word.
     `first_answer_ms` is the gap to the first word that is no hold phrase, also of an answer that
     came too late to have a gap. `holes` are the reply's silences: those over 150 ms in which no
     audio came, and all of 500 ms or more. `false_starts` counts speech that the agent dropped at

@@ -17,7 +17,8 @@ NOTES = {
     "repeated": "RTP packets repeated",
     "comfort noise": "RTP packets of comfort noise, heard as silence",
     "malformed": "RTP packets that cannot be read",
-    "concealed": "RTP packets too late for the playout buffer",
+    "stalled": "stops of the RTP stream",
+    "dry": "RTP packets for which the playout buffer ran dry",
 }
 
 
@@ -61,7 +62,7 @@ class RtpHearing:
             for piece in self._reader.read(packet, datagram.arrived_ns):
                 chunk = self._chunk(piece)
                 said.append(chunk)
-                counts["concealed"] += chunk.packet is not None and chunk.packet.behind_ns is None
+                counts["dry"] += chunk.packet is not None and chunk.packet.behind_ns == 0
         except ValueError:
             counts["malformed"] += 1
         counts += self._reader.counts - before
@@ -70,10 +71,10 @@ class RtpHearing:
 
     def _chunk(self, piece: Piece) -> AudioChunk:
         if piece.payload is None:
-            pcm, behind_ns = np.zeros(piece.samples, dtype=np.int16), 0
+            pcm, behind_ns = np.zeros(piece.samples, dtype=np.int16), None
         else:
             pcm = self._decoder.decode(piece.payload)
-            behind_ns = self._buffer.behind_ns(piece.arrived_ns, piece.jitter_ns)
+            behind_ns = self._buffer.behind_ns(piece.jitter_ns)
         placed = Packet(
             piece.arrived_ns, piece.jitter_ns, behind_ns, piece.goes_on, piece.payload is None
         )

@@ -22,11 +22,11 @@ FIXED_MS = (40, 60, 80)
 class PlayoutBuffer(Protocol):
     """A model of a client's playout buffer."""
 
-    def behind_ns(self, arrived_ns: int, jitter_ns: int) -> int | None:
+    def behind_ns(self, jitter_ns: int) -> int:
         """Return how much later than at its arrival a packet is played.
 
-        `jitter_ns` is how late it came, compared with the fastest of the last two seconds. None: it
-        came too late to be played.
+        `jitter_ns` is how late it came, compared with the fastest of the last two seconds. 0: the
+        buffer ran dry, so that it is played at once.
         """
         ...
 
@@ -37,8 +37,8 @@ class FixedBuffer:
     def __init__(self, ms: float) -> None:
         self._ns = ms_to_ns(ms)
 
-    def behind_ns(self, arrived_ns: int, jitter_ns: int) -> int | None:
-        return self._ns - jitter_ns if jitter_ns <= self._ns else None
+    def behind_ns(self, jitter_ns: int) -> int:
+        return max(0, self._ns - jitter_ns)
 
 
 class AdaptiveBuffer:
@@ -50,10 +50,10 @@ class AdaptiveBuffer:
         self._seen = 0
         self.target_ms = float(START_MS)
 
-    def behind_ns(self, arrived_ns: int, jitter_ns: int) -> int | None:
+    def behind_ns(self, jitter_ns: int) -> int:
         target_ns = ms_to_ns(self.target_ms)
         self._learn(jitter_ns)
-        return target_ns - jitter_ns if jitter_ns <= target_ns else None
+        return max(0, target_ns - jitter_ns)
 
     def _learn(self, jitter_ns: int) -> None:
         bucket = min(jitter_ns // ms_to_ns(BUCKET_MS), BUCKETS - 1)

@@ -19,6 +19,8 @@ REORDER_NS = ms_to_ns(60)
 LONGEST_LOSS = RATE
 # The fastest packet of this time sets when each sample would have sounded without jitter.
 FASTEST_NS = ms_to_ns(2000)
+# A packet this late is no jitter: the stream had stopped, and what follows plays as it comes.
+STALL_NS = ms_to_ns(200)
 # A payload this short is Opus's discontinuous transmission: comfort noise in place of sound.
 DTX_BYTES = 2
 
@@ -112,7 +114,7 @@ class RtpReader:
 
     Attributes:
         counts: what happened to packets: `lost`, `late` (after they were given up), `reordered`,
-            `repeated` and `comfort noise`.
+            `repeated`, `stalled` (the stream had stopped) and `comfort noise`.
     """
 
     def __init__(self) -> None:
@@ -164,6 +166,10 @@ class RtpReader:
 
     def _pieces(self, packet: _Waiting, missing: int) -> list[Piece]:
         jitter_ns = self._jitter_ns(packet)
+        if jitter_ns > STALL_NS:
+            self.counts["stalled"] += 1
+            self._delays.clear()
+            self._ended, jitter_ns = True, self._jitter_ns(packet)
         gap = packet.timestamp - self._clock
         goes_on = not self._ended and 0 <= gap <= (LONGEST_LOSS if missing else 0)
         pieces: list[Piece] = []

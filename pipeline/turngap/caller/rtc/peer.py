@@ -1,0 +1,434 @@
+"""One end of a WebRTC call, on aiortc's ICE, DTLS and SCTP, without its tracks and buffers.
+
+RTP is decrypted as it is read and stamped with its arrival by the kernel's clock; what is sent goes
+out at once, without a switch of tasks.
+"""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from importlib.metadata import version
+from typing import Any
+
+from aiortc import (
+    RTCCertificate,
+    RTCDataChannel,
+    RTCDataChannelParameters,
+    RTCDtlsTransport,
+    RTCIceGatherer,
+    RTCIceServer,
+    RTCIceTransport,
+    RTCSctpTransport,
+)
+from aiortc.sdp import MediaDescription, SessionDescription, candidate_to_sdp
+from pylibsrtp import Error as SrtpError
+from websockets.exceptions import ConnectionClosed, ConnectionClosedError, ConnectionClosedOK
+from websockets.frames import Close
+
+from turngap.caller.arrival import stamp_udp
+from turngap.caller.intake import MOST_EARLY, MOST_MESSAGE_BYTES
+from turngap.caller.rtc.rtp import Datagram
+from turngap.caller.said import Message
+from turngap.core.clock import Clock
+from turngap.core.errors import AgentError
+from turngap.core.untrusted import MOST_SENTENCE, printable
+
+# The payload type that is offered for Opus: what browsers offer.
+OPUS = 111
+LOOPBACK = "127.0.0.1"
+CLOSE_TIMEOUT_S = 2.0
+_DTLS, _RTP = range(20, 64), range(128, 192)
+_RTCP = range(192, 224)
+
+NO_SDP, NO_OPUS = "agent.no_sdp", "agent.no_opus"
+NO_ROUTE, NO_DTLS, NO_CHANNEL = "agent.no_route", "agent.no_dtls", "agent.no_channel"
+
+
+class RtcPeer:
+    """One end of a call: texts by its data channel, and the packets of one stream of Opus.
+
+    `send` takes a text, or an RTP packet, whose payload type and source are filled in. `recv`
+    returns texts and `Datagram`s. Make one with `offering` or `answering`.
+
+    Attributes:
+        takes: receives each message as it arrives; if it returns False, `recv` returns it.
+        arrived_ns: the arrival of the last message from `recv`, or passed to `takes`.
+        is_stamped: whether arrivals are the kernel's, and not those of reading.
+    """
+
+    takes: Callable[[Message], bool] | None = None
+    arrived_ns = 0
+
+    def __init__(self, clock: Clock, servers: Sequence[RTCIceServer], *, loopback: bool) -> None:
+        self._clock = clock
+        self._ice = RTCIceTransport(RTCIceGatherer(list(servers)))
+        self._dtls = RTCDtlsTransport(self._ice, [RTCCertificate.generateCertificate()])
+        self._sctp = RTCSctpTransport(self._dtls)
+        _check_private(self._ice, self._dtls)
+        self._connection: Any = self._ice._connection
+        self._passed_on = self._connection.data_received
+        self._connection.data_received = self._received
+        if loopback:
+            self._add_loopback()
+        self.is_stamped = False
+        self._servers = bool(servers)
+        self._channel: RTCDataChannel | None = None
+        self._remote: _Remote | None = None
+        self._source = secrets.token_bytes(4)
+        self._inbox: deque[tuple[int, Message]] = deque()
+        self._inbox_bytes = 0
+        self._last_ns = 0  # the arrival of the last datagram
+        self._awaited: asyncio.Future[None] | None = None
+        self._ended: ConnectionClosed | None = None
+        self._open = asyncio.Event()
+        self._dtls.on("statechange", self._dtls_changed)
+
+    # Making a call
+
+    async def offer(self, label: str) -> str:
+        """Return the SDP that offers a call with a data channel of this name."""
+        self._connection.ice_controlling = True
+        self._use(RTCDataChannel(self._sctp, RTCDataChannelParameters(label=label)))
+        await self._gather()
+        return self._described("actpass", ["audio", "application"], ["0", "1"], OPUS)
+
+    async def answer(self, offer: str) -> str:
+        """Return the SDP that answers an offer; `connect` then waits for its peer.
+
+        Raises:
+            AgentError: the offer has no Opus or no data channel, or is no SDP.
+        """
+        self._remote = remote = _Remote(offer, "offer")
+        self._connection.ice_controlling = remote.ice.iceLite
+        self._dtls._set_role("client")
+        self._sctp.on("datachannel", self._use)
+        await self._gather()
+        return self._described("active", remote.kinds, remote.mids, remote.opus)
+
+    async def connect(self, timeout_s: float, answer: str = "") -> None:
+        """Reach the other end and wait until the data channel is open.
+
+        Raises:
+            AgentError: the answer cannot be used, or a step fails or takes too long.
+        """
+        if answer:
+            self._remote = _Remote(answer, "answer")
+            self._dtls._set_role("client" if self._remote.dtls.role == "server" else "server")
+        remote = self._remote
+        assert remote is not None
+        step = (NO_ROUTE, "no way to it for its audio (ICE)", self._no_route(remote))
+        try:
+            async with asyncio.timeout(timeout_s):
+                for candidate in remote.candidates:
+                    await self._ice.addRemoteCandidate(candidate)
+                if answer:
+                    await self._ice.addRemoteCandidate(None)
+                await self._ice.start(remote.ice)
+                if self._ice.state != "completed":
+                    raise _failed(*step)
+                step = (NO_DTLS, "no encryption with it (DTLS)", "is a firewall in between?")
+                await self._dtls.start(remote.dtls)
+                if self._dtls.state != "connected":
+                    raise _failed(*step)
+                step = (NO_CHANNEL, "its data channel did not open", "")
+                await self._sctp.start(remote.capabilities, remote.port)
+                await self._open.wait()
+        except TimeoutError as e:
+            raise _failed(*step, within_s=timeout_s) from e
+        except ConnectionError as e:
+            raise _failed(*step) from e
+        if self._ended is not None:
+            raise _failed(*step)
+
+    async def _gather(self) -> None:
+        await self._ice.iceGatherer.gather()
+        protocols = self._connection._protocols
+        stamped = [stamp_udp(each.transport, self._clock, Datagram.at) for each in protocols]
+        self.is_stamped = all(stamped)
+
+    def _add_loopback(self) -> None:
+        """Offer this machine's own address too, which aioice leaves out."""
+        plain = self._connection.get_component_candidates
+
+        def candidates(component: int, addresses: list[str], timeout: int = 5) -> Awaitable[Any]:
+            return plain(component, [LOOPBACK, *addresses], timeout)
+
+        self._connection.get_component_candidates = candidates
+
+    def _described(self, setup: str, kinds: list[str], mids: list[str], opus: int) -> str:
+        """Return the SDP of this end; media of other kinds are refused."""
+        used = [mid for kind, mid in zip(kinds, mids, strict=True) if kind]
+        lines = ["v=0", f"o=- {secrets.randbits(62)} 2 IN IP4 {LOOPBACK}", "s=-", "t=0 0"]
+        lines += [f"a=group:BUNDLE {' '.join(used)}", "a=msid-semantic: WMS *"]
+        ssrc = int.from_bytes(self._source)
+        for kind, mid in zip(kinds, mids, strict=True):
+            if kind == "audio":
+                lines += [f"m=audio 9 UDP/TLS/RTP/SAVPF {opus}", "c=IN IP4 0.0.0.0"]
+                lines += [f"a=mid:{mid}", "a=sendrecv", "a=rtcp:9 IN IP4 0.0.0.0", "a=rtcp-mux"]
+                lines += ["a=msid:turngap turngap-audio", f"a=ssrc:{ssrc} cname:turngap"]
+                lines += [f"a=rtpmap:{opus} opus/48000/2", f"a=fmtp:{opus} minptime=10"]
+            elif kind == "application":
+                lines += ["m=application 9 UDP/DTLS/SCTP webrtc-datachannel", "c=IN IP4 0.0.0.0"]
+                size = self._sctp.getCapabilities().maxMessageSize
+                lines += [f"a=mid:{mid}", f"a=sctp-port:{self._sctp.port}"]
+                lines += [f"a=max-message-size:{size}"]
+            else:
+                lines += ["m=video 0 UDP/TLS/RTP/SAVPF 0", "c=IN IP4 0.0.0.0", f"a=mid:{mid}"]
+                lines += ["a=inactive", "a=rtcp-mux"]
+            lines += self._transport(setup)
+        return "\r\n".join(lines) + "\r\n"
+
+    def _transport(self, setup: str) -> list[str]:
+        ice = self._ice.iceGatherer.getLocalParameters()
+        prints = self._dtls.getLocalParameters().fingerprints
+        return [
+            *(f"a=candidate:{candidate_to_sdp(c)}" for c in self._candidates()),
+            "a=end-of-candidates",
+            *(f"a=ice-ufrag:{ice.usernameFragment}", f"a=ice-pwd:{ice.password}"),
+            *(f"a=fingerprint:{p.algorithm} {p.value}" for p in prints if "256" in p.algorithm),
+            f"a=setup:{setup}",
+        ]
+
+    def _candidates(self) -> list[Any]:
+        return self._ice.iceGatherer.getLocalCandidates()
+
+    def _no_route(self, remote: "_Remote") -> str:
+        """Return what to do where no pair of addresses works."""
+        ours = ", ".join(dict.fromkeys(f"{c.type} {c.ip}" for c in self._candidates()))
+        theirs = ", ".join(dict.fromkeys(f"{c.type} {c.ip}" for c in remote.candidates))
+        tried = f"this side offered {ours or 'no address'}, the agent {theirs or 'none'}"
+        return printable(
+            f"{tried}; UDP must get through between them, or name a server: --dialect "
+            "webrtc,stun=stun:HOST:PORT or turn=turn:HOST:PORT,turn_username=NAME,"
+            "turn_password='${PASSWORD}'",
+            2 * MOST_SENTENCE,
+        )
+
+    def _use(self, channel: RTCDataChannel) -> None:
+        if self._channel is not None:
+            return  # the agent may open others for itself
+        self._channel = channel
+        channel.on("message", self._text)
+        channel.on("close", lambda: self._end(_in_due_form()))
+        channel.on("open", self._open.set)
+        if channel.readyState == "open":
+            self._open.set()
+
+    # Receiving
+
+    def _received(self, data: bytes, component: int) -> None:
+        """Take a datagram that is no STUN: RTP at once, DTLS by way of aiortc."""
+        first = data[0] if data else 0
+        if first in _DTLS:
+            self._passed_on(data, component)
+        srtp = self._dtls._rx_srtp
+        if first not in _RTP or len(data) < 2 or data[1] in _RTCP or srtp is None:
+            return
+        now_ns = data.arrived_ns if isinstance(data, Datagram) else self._clock.now_ns()
+        with suppress(SrtpError):
+            packet = srtp.unprotect(data)
+            if self._remote is not None and packet[1] & 0x7F in (OPUS, self._remote.opus):
+                self._last_ns = max(self._last_ns, now_ns)
+                self._deliver(self._last_ns, Datagram.at(packet, self._last_ns))
+
+    def _text(self, message: str | bytes) -> None:
+        now_ns = self._clock.now_ns()
+        if isinstance(message, bytes):
+            message = message.decode(errors="replace")
+        self._deliver(now_ns, message)
+
+    def _deliver(self, arrived_ns: int, message: Message) -> None:
+        if self._ended is not None:
+            return
+        if not self._inbox and self.takes is not None:
+            self.arrived_ns = arrived_ns
+            if self.takes(message):
+                return
+        self._inbox.append((arrived_ns, message))
+        self._inbox_bytes += len(message)
+        if len(self._inbox) > MOST_EARLY or self._inbox_bytes > MOST_MESSAGE_BYTES:
+            self._end(_lost(f"more than {MOST_EARLY:,} messages wait to be read"))
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._awaited is not None and not self._awaited.done():
+            self._awaited.set_result(None)
+
+    async def recv(self) -> Message:
+        """Return the next message and set `arrived_ns`.
+
+        Raises:
+            ConnectionClosed: the call is over.
+        """
+        while not self._inbox:
+            if self._ended is not None:
+                raise self._ended
+            self._awaited = asyncio.get_running_loop().create_future()
+            try:
+                await self._awaited
+            finally:
+                self._awaited = None
+        self.arrived_ns, message = self._inbox.popleft()
+        self._inbox_bytes -= len(message)
+        return message
+
+    # Sending
+
+    def send_now(self, message: Message) -> bool:
+        """Send a message; return False if the call is over."""
+        if self._ended is not None or self._channel is None:
+            return False
+        if isinstance(message, str):
+            if self._channel.bufferedAmount > MOST_MESSAGE_BYTES:
+                self._end(_lost("it does not read what it is sent"))
+                return False
+            self._channel.send(message)
+            return True
+        pair, srtp = self._connection._nominated.get(1), self._dtls._tx_srtp
+        if pair is not None and srtp is not None and self._remote is not None:
+            kind = message[1] & 0x80 | self._remote.opus
+            head = message[:1] + bytes((kind,)) + message[2:8] + self._source
+            pair.protocol.transport.sendto(srtp.protect(head + message[12:]), pair.remote_addr)
+        return True
+
+    async def send(self, message: Message) -> None:
+        """Send a message.
+
+        Raises:
+            ConnectionClosed: the call is over.
+        """
+        if not self.send_now(message):
+            raise self._ended or _lost("not connected")
+
+    # The end
+
+    def _dtls_changed(self) -> None:
+        if self._dtls.state in ("closed", "failed"):
+            # aioice has dropped the pair before, if the other end no longer answers it.
+            lost = not self._connection._nominated
+            self._end(_lost("it no longer answers") if lost else _in_due_form())
+
+    def _end(self, error: ConnectionClosed) -> None:
+        self._ended = self._ended or error
+        self._open.set()
+        self._wake()
+
+    async def close(self) -> None:
+        """Hang up; nothing of the call outlives this."""
+        self._end(_in_due_form())
+        reading = self._dtls._task
+        for stop in (self._sctp.stop, self._dtls.stop, self._ice.stop):
+            with suppress(ConnectionError, TimeoutError):
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await stop()
+        if reading is not None:
+            await asyncio.wait([reading])
+
+
+@asynccontextmanager
+async def offering(
+    exchange: Callable[[str], Awaitable[str]],
+    clock: Clock,
+    *,
+    label: str = "chat",
+    servers: Sequence[RTCIceServer] = (),
+    loopback: bool = False,
+    timeout_s: float = 10.0,
+) -> AsyncIterator[RtcPeer]:
+    """Call an agent: `exchange` sends it an offer (SDP) and returns its answer.
+
+    `loopback`: the agent is on this machine. `label` names the data channel.
+
+    Raises:
+        AgentError: the answer cannot be used, or the agent is not reached.
+    """
+    peer = RtcPeer(clock, servers, loopback=loopback)
+    try:
+        offer = await peer.offer(label)
+        await peer.connect(timeout_s, await exchange(offer))
+        yield peer
+    finally:
+        await peer.close()
+
+
+async def answering(offer: str, clock: Clock, *, loopback: bool = True) -> tuple[RtcPeer, str]:
+    """Answer a call; return the peer and its answer (SDP).
+
+    When the answer is on its way, await `peer.connect(timeout_s)`; `peer.close()` in any case.
+
+    Raises:
+        AgentError: the offer cannot be used.
+    """
+    peer = RtcPeer(clock, (), loopback=loopback)
+    try:
+        return peer, await peer.answer(offer)
+    except BaseException:
+        await peer.close()
+        raise
+
+
+class _Remote:
+    """The other end, as its SDP describes it."""
+
+    def __init__(self, sdp: str, what: str) -> None:
+        try:
+            media = SessionDescription.parse(sdp).media
+            audio = [each for each in media if each.kind == "audio" and each.port]
+            data = [each for each in media if each.kind == "application" and each.port]
+            codecs = audio[0].rtp.codecs if audio else []
+            opus = [c.payloadType for c in codecs if c.mimeType.lower() == "audio/opus"]
+        except Exception as e:
+            about = printable(sdp, 80)
+            raise AgentError(NO_SDP, f"the {what} is not a session in SDP: {about!r}") from e
+        if not opus:
+            raise AgentError(
+                NO_OPUS,
+                f"the {what} has no audio coded with Opus, which every WebRTC end has to offer",
+            )
+        if not data:
+            raise AgentError(NO_CHANNEL, f"the {what} has no data channel")
+        first, channel = audio[0], data[0]
+        if not (first.ice and first.dtls and first.dtls.fingerprints):
+            raise AgentError(NO_SDP, f"the {what} has no ICE password or no DTLS fingerprint")
+        kept: list[MediaDescription] = [first, channel]
+        self.opus = opus[0] or OPUS
+        self.kinds = [each.kind if each in kept else "" for each in media]
+        self.mids = [str(each.rtp.muxId) for each in media]
+        self.ice, self.dtls = first.ice, first.dtls
+        self.candidates = first.ice_candidates or channel.ice_candidates
+        self.capabilities, self.port = channel.sctpCapabilities, channel.sctp_port or 5000
+
+
+def _failed(kind: str, what: str, hint: str, within_s: float = 0.0) -> AgentError:
+    within = f" within {within_s:g} s" if within_s else ""
+    return AgentError(kind, f"the agent answered the call, but{within} there was {what}", hint=hint)
+
+
+def _in_due_form() -> ConnectionClosed:
+    close = Close(1000, "")
+    return ConnectionClosedOK(close, close, rcvd_then_sent=True)
+
+
+def _lost(why: str) -> ConnectionClosed:
+    return ConnectionClosedError(Close(1006, why), None)
+
+
+# What is used here without being part of an interface: a later version may have it no more.
+PRIVATE = {
+    "ice": ("_connection",),
+    "connection": ("data_received", "get_component_candidates", "_nominated", "_protocols"),
+    "dtls": ("_rx_srtp", "_tx_srtp", "_set_role", "_task"),
+}
+
+
+def _check_private(ice: RTCIceTransport, dtls: RTCDtlsTransport) -> None:
+    """Refuse a version of aiortc that has other names inside."""
+    connection = getattr(ice, "_connection", None)
+    owners = {"ice": ice, "connection": connection, "dtls": dtls}
+    gone = [n for of, names in PRIVATE.items() for n in names if not hasattr(owners[of], n)]
+    if gone:
+        has = f"aiortc {version('aiortc')} and aioice {version('aioice')} have no {', '.join(gone)}"
+        hint = "pip install 'aiortc==1.16.*' 'aioice==0.13.*'"
+        raise AgentError("agent.aiortc", f"{has}, which turngap needs", hint=hint)

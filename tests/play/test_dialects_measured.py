@@ -36,7 +36,7 @@ THAT_ARE_TOLD = ("openai-realtime",)
 
 
 def test_every_dialect_that_ships_has_a_loopback_agent() -> None:
-    assert {spec.name for spec in SPECS} == set(HALVES)
+    assert {spec.name for spec in SPECS if spec.transport == "websocket"} <= set(HALVES)
 
 
 def by_turn(account: Account) -> dict[int, Truth]:

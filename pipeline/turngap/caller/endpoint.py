@@ -13,17 +13,37 @@ from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 from websockets.exceptions import ConnectionClosed
 
-from turngap.backends import BackendChoice
+from turngap.backends import BackendChoice, install
+from turngap.caller.dialects import webrtc
 from turngap.caller.dialects.registry import (
     DialectSettings,
     DialectSpec,
     Key,
+    Transport,
     dialect_of_host,
     find_dialect,
+    transport_of,
 )
-from turngap.caller.line import FIRST_OWN_CODE, LINE_LOST, NOT_READY, UNREADY, Line, open_line
+from turngap.caller.dialects.session import Session
+from turngap.caller.line import (
+    FIRST_OWN_CODE,
+    LINE_LOST,
+    NOT_READY,
+    UNREADY,
+    Line,
+    open_call,
+    open_line,
+)
 from turngap.caller.opening import Request, check_url, knock
-from turngap.caller.starting import ask, body_of, is_start, place_of, require_json, start_call
+from turngap.caller.starting import (
+    ask,
+    body_of,
+    is_start,
+    place_of,
+    require_json,
+    start_call,
+    takes_sdp,
+)
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError, InputError
 from turngap.core.secrets import (
@@ -53,8 +73,9 @@ class Endpoint:
     """An agent's address, dialect and headers.
 
     Attributes:
-        url: a `ws://` or `wss://` URL, or `POST http://HOST/start JSON`, whose answer has a URL for
-            each call. `${NAME}` stands for an environment variable, so that no secret is stored.
+        url: a `ws://` or `wss://` URL; an `http://` or `https://` URL, which takes calls over
+            WebRTC; or `POST http://HOST/start JSON`, whose answer has a URL for each call.
+            `${NAME}` stands for an environment variable, so that no secret is stored.
         dialect: as `--dialect` takes it, `NAME[,KEY=VALUE…]`; empty if it is not known yet.
         headers: further HTTP headers of the opening request, each `Name: value`, with `${NAME}` as
             in the URL. `Sec-WebSocket-Protocol` names subprotocols and replaces the dialect's own.
@@ -65,34 +86,49 @@ class Endpoint:
     headers: tuple[str, ...] = ()
 
     def spec(self) -> DialectSpec:
-        """Return the dialect that is named, or else the one of the public service at the URL.
+        """Return the dialect that is named, or else the one that the URL shows.
 
         Raises:
             InputError: there is no such dialect, or its settings are wrong.
         """
         if not self.dialect:
-            return dialect_of_host(self.url) or find_dialect(PIPECAT)
+            return dialect_of_host(self.url) or find_dialect(_dialect_of(self.url))
         return find_dialect(BackendChoice.parse(self.dialect).backend)
 
     def settings(self) -> DialectSettings:
         """Return the dialect's settings.
 
         Raises:
-            InputError: there is no such setting, or its value is wrong.
+            InputError: there is no such setting, its value is wrong, or a variable is not set.
         """
-        return self.spec().settings(
-            BackendChoice.parse(self.dialect).values() if self.dialect else {}
-        )
+        given = BackendChoice.parse(self.dialect).values() if self.dialect else {}
+        filled = {k: _filled(v) if isinstance(v, str) else v for k, v in given.items()}
+        return self.spec().settings(filled)
 
     def check(self) -> None:
         """Check everything that can be checked before a connection is opened.
 
         Raises:
-            InputError: the URL is no WebSocket's, the dialect or a setting is unknown, a header is
+            InputError: the URL is no agent's, the dialect or a setting is unknown, a header is
                 malformed, or a variable is not set.
+            AgentError: the dialect needs what is not installed.
         """
         self.opening()
-        self.spec().create(self.settings())
+        self._session()
+
+    def _session(self) -> Session:
+        """Make a session.
+
+        Raises:
+            AgentError: the dialect needs what is not installed.
+        """
+        spec = self.spec()
+        if missing := spec.missing():
+            why = f"the dialect {spec.name} needs {', '.join(missing)}, not installed here"
+            ours = spec.transport == "webrtc"
+            remedy = install(["webrtc"]) if ours else f"pip install {' '.join(missing)}"
+            raise AgentError("extra.missing", why, hint=remedy)
+        return spec.create(self.settings())
 
     @property
     def flags(self) -> str:
@@ -121,10 +157,13 @@ class Endpoint:
         """Return the URL, the headers and the subprotocols, with every variable filled in.
 
         Raises:
-            InputError: the URL is no WebSocket's, a header is malformed, or a variable is not set.
+            InputError: the URL is no agent's or not for this dialect, a header is malformed, or a
+                variable is not set.
         """
         # Before anything is filled in, so that no message can show it; 1 may be a host or a port.
         check_url(_VARIABLE.sub("1", self.url), self.url)
+        if self.spec().transport != (carried := transport_of(self.url)):
+            raise _other_transport(self.url, self.spec(), carried)
         body = body_of(self.url)
         url = _filled(self.url.removesuffix(body), _in_url)
         if body:
@@ -141,7 +180,7 @@ class Endpoint:
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables that `opening` uses and that are set: secrets."""
-        names = set(_VARIABLE.findall("\n".join((self.url, *self.headers))))
+        names = set(_VARIABLE.findall("\n".join((self.url, self.dialect, *self.headers))))
         if (key := self._key()) is not None:
             names.add(key.env)
         return {name: value for name in sorted(names) if (value := os.environ.get(name))}
@@ -178,34 +217,47 @@ class Endpoint:
             InputError: as `opening`, or the URL is not a WebSocket's.
             AgentError: as `turngap.caller.line.open_line`.
         """
-        settings = self.settings()
-        session = self.spec().create(settings)
+        settings, session, spec = self.settings(), self._session(), self.spec()
         url, headers, subprotocols = self.opening()
-        key = self._key()
+        key, timeout_s = self._key(), timeout_s or settings.open_s
         if is_start(url):
-            url, headers = await start_call(url, self.spec().name, headers, settings.open_s)
+            url, headers = await start_call(url, spec.name, headers, settings.open_s)
+        how = {"shown": self.url, "key_env": key.env if key else "", "timeout_s": timeout_s}
+        if spec.transport == "webrtc":
+            opening = open_call(Request(url, headers, (), **how), session, settings, clock)
+        else:
+            how |= {"subprotocols": subprotocols, "ping_s": settings.ping_s}
+            opening = open_line(url, session, clock, headers=headers, **how)
         opened = False
         try:
-            async with open_line(
-                url,
-                session,
-                clock,
-                headers=headers,
-                subprotocols=subprotocols,
-                shown=self.url,
-                key_env=key.env if key else "",
-                timeout_s=timeout_s or settings.open_s,
-                ping_s=settings.ping_s,
-            ) as line:
+            async with opening as line:
                 line.first_word = settings.first_word
                 opened = True
                 yield line
         except AgentError as e:
-            if not opened and self.spec().name == PIPECAT and (said := await runner_error(url, e)):
+            if not opened and spec.name == PIPECAT and (said := await runner_error(url, e)):
                 raise said from e
-            if e.kind == UNREADY and (hint := self.spec().unready):
+            if e.kind == UNREADY and (hint := spec.unready):
                 raise AgentError(e.kind, e.message, hint=hint) from e
             raise
+
+
+def _dialect_of(url: str) -> str:
+    """Return the likeliest dialect of an unknown server at a URL."""
+    if transport_of(url) == "websocket":
+        return PIPECAT
+    return webrtc.OPENAI.name if takes_sdp(url) else webrtc.SPEC.name
+
+
+def _other_transport(url: str, spec: DialectSpec, carried: Transport) -> InputError:
+    shown = text_without_secrets(url)
+    if carried == "webrtc":
+        what, hint = "calls over WebRTC", f"did you mean {place_of(shown)}? Or leave out --dialect"
+    else:
+        what, hint = "a WebSocket", "give the URL that takes its calls, as http://HOST:7860"
+    return InputError(
+        "agent.url", f"{shown} is for {what}, and the dialect {spec.name} is not", hint=hint
+    )
 
 
 def _in_url(value: str) -> str:

@@ -8,7 +8,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 from websockets.exceptions import ConnectionClosed
 
-from turngap.caller.dialects.registry import DialectSpec, dialect_of_host, dialects
+from turngap.caller.dialects.registry import (
+    DialectSpec,
+    dialect_of_host,
+    dialects,
+    transport_of,
+)
 from turngap.caller.endpoint import NO_TRANSPORT, PIPECAT, RUNNER_PATH, Endpoint, is_runner
 from turngap.caller.line import LINE_LOST, NOT_READY, Line
 from turngap.caller.starting import is_start
@@ -48,8 +53,9 @@ async def identify(
     if endpoint.dialect:
         return endpoint
     endpoint.check()
-    if known := dialect_of_host(endpoint.url):
-        return replace(endpoint, dialect=known.name)
+    known = dialect_of_host(endpoint.url)
+    if known or transport_of(endpoint.url) == "webrtc":
+        return replace(endpoint, dialect=endpoint.spec().name)
     errors: dict[str, AgentError] = {}
     for spec in _tried():
         on_try(spec.name)

@@ -447,12 +447,38 @@ async def open_line(
         await _leave(line, socket)
 
 
+@asynccontextmanager
+async def open_call(
+    request: Request, session: Session, settings: Any, clock: Clock
+) -> AsyncIterator[Line]:
+    """Make a call over WebRTC and do the handshake; `session` is a new one.
+
+    Raises:
+        AgentError: nothing listens there, it takes no such calls, it cannot be reached by UDP, or
+            the handshake failed.
+    """
+    from turngap.caller.rtc.signalling import calling  # aiortc is in an extra
+
+    async with calling(request, settings, clock) as peer:
+        line = Line(peer, session, clock)
+        try:
+            await line.handshake(request.timeout_s)
+            yield line
+        finally:
+            await _say_goodbye(line)
+
+
+async def _say_goodbye(line: Line) -> None:
+    """Send the dialect's goodbye; a peer that does not read would delay it for ever."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await line.hang_up()
+
+
 async def _leave(line: Line, socket: Socket) -> None:
-    """Say goodbye and close the socket; a peer that does not read would delay both for ever."""
+    """Say goodbye and close the socket, whatever the peer does."""
     try:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await line.hang_up()
+        await _say_goodbye(line)
     finally:
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):

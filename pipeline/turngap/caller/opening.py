@@ -1,4 +1,4 @@
-"""Open a WebSocket to an agent, and explain why it cannot be opened.
+"""Open a WebSocket to an agent, and explain why an agent cannot be reached.
 
 It sends and receives cheaply: 50 messages a second on each of a hundred lines.
 """
@@ -150,10 +150,10 @@ class _RedirectedError(Exception):
 
 
 def check_url(url: str, shown: str) -> WebSocketURI:
-    """Check a WebSocket's URL, or an HTTP URL that gives one; messages show `shown` instead.
+    """Check a WebSocket's URL, or an HTTP one in its place; messages show `shown` instead.
 
     Raises:
-        InputError: the URL is neither kind.
+        InputError: the URL is of another kind.
     """
     url = place_of(url)
     if not url.isprintable() or " " in url:  # urlsplit leaves line ends out
@@ -167,7 +167,7 @@ def check_url(url: str, shown: str) -> WebSocketURI:
         raise _no_url(shown, _what_is_wrong(url, shown, e)) from None
     if uri is None:
         given = f"is {scheme}" if "://" in url else "is missing"
-        raise _no_url(shown, f"its scheme {given}, not ws or wss")
+        raise _no_url(shown, f"its scheme {given}, not ws, wss, http or https")
     return uri
 
 
@@ -191,7 +191,7 @@ async def connect(request: Request, clock: Clock) -> Socket:
         InputError: the URL is no WebSocket's.
         AgentError: nothing listens there, what listens is no WebSocket, or access is refused.
     """
-    with _in_words(request):
+    with in_words(request):
         tcp = await _reached(request)
         try:
             return await _upgraded(request, clock, tcp)
@@ -215,7 +215,7 @@ async def knock(request: Request) -> None:
     Raises:
         InputError, AgentError: as `connect`.
     """
-    with _in_words(request):
+    with in_words(request):
         tcp = await _reached(request)
     if tcp is not None:
         tcp.close()
@@ -230,7 +230,7 @@ async def _reached(request: Request) -> StampedSocket | None:
 
 
 @contextmanager
-def _in_words(request: Request) -> Iterator[None]:
+def in_words(request: Request) -> Iterator[None]:
     """Describe what went wrong and what to do about it."""
     try:
         yield

@@ -38,9 +38,18 @@ def body_of(agent: str) -> str:
 
 
 def place_of(agent: str) -> str:
-    """Return the URL in `POST URL JSON` as a WebSocket's; any other agent is returned as it is."""
+    """Return the `http(s)://` URL of an agent, or in `POST URL JSON`, as a WebSocket's.
+
+    Any other agent is returned as it is.
+    """
     found = _START.fullmatch(agent)
-    return agent if found is None else f"ws{found[2]}"
+    url = agent if found is None else f"http{found[2]}"
+    return f"ws{url[4:]}" if url[:7].lower() == "http://" or url[:8].lower() == "https://" else url
+
+
+def takes_sdp(url: str) -> bool:
+    """Return whether a URL takes offers of WebRTC calls in OpenAI's form: the SDP alone."""
+    return urlsplit(url).path.rstrip("/").endswith("/realtime/calls")
 
 
 async def start_call(

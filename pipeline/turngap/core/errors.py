@@ -78,11 +78,9 @@ _HOST_AND_PORT = re.compile(r"[\w.-]+:\d+(/\S*)?|\[[0-9a-fA-F:]+\]:\d+(/\S*)?")
 
 
 def url_meant(text: str) -> str:
-    """Return a hint with the WebSocket URL that was probably meant; empty if there is none."""
-    scheme, mark, rest = text.partition("://")
-    if mark and scheme.lower() in ("http", "https"):
-        return f"did you mean {'wss' if scheme.lower() == 'https' else 'ws'}://{rest}?"
-    return f"did you mean ws://{text}?" if _HOST_AND_PORT.fullmatch(text) else ""
+    """Return a hint with the URLs that were probably meant; empty if there are none."""
+    meant = f"did you mean ws://{text}? Or http://{text}, for a call over WebRTC?"
+    return meant if _HOST_AND_PORT.fullmatch(text) else ""
 
 
 # Of more names than these, a hint that can say where all are listed shows this many.

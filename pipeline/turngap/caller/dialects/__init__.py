@@ -13,10 +13,11 @@ from turngap.caller.dialects import (
     telnyx,
     twilio,
     vonage,
+    webrtc,
 )
 
 SPECS = (
-    *(pipecat.SPEC, pipecat_eval.SPEC),
+    *(pipecat.SPEC, pipecat_eval.SPEC, webrtc.SPEC, webrtc.OPENAI),
     *(openai_realtime.SPEC, gpt_live.SPEC),
     *(twilio.SPEC, telnyx.SPEC, plivo.SPEC, exotel.SPEC, vonage.SPEC),
     *(deepgram_agent.SPEC, elevenlabs.SPEC, gemini_live.SPEC),

@@ -57,8 +57,8 @@ if TYPE_CHECKING:  # the library takes over a second to import, and only its typ
 _BETA_NAMES: dict[Kind, Any] = {"pcmu": "g711_ulaw", "pcma": "g711_alaw"}
 
 
-class OpenAIRealtimeSettings(DialectSettings):
-    """The settings to send; the server keeps its own values for the rest."""
+class OpenAISettings(DialectSettings):
+    """The settings to send that do not depend on the transport."""
 
     model: str | None = None
     """Model to ask for in the session, where a server does not take it from the URL."""
@@ -68,14 +68,6 @@ class OpenAIRealtimeSettings(DialectSettings):
     """System instructions of the session."""
     transcription: str | None = None
     """Model that transcribes the person, where the server does not do it by itself."""
-    format: Kind = "pcm"
-    """Audio in both directions: pcm, pcmu or pcma (the telephone's, at 8,000 Hz)."""
-    reply_format: Kind | None = None
-    """Audio of the replies, where it differs from the person's."""
-    rate: int = Field(24_000, ge=8_000, le=48_000)
-    """Rate of the person's PCM, Hz; a few servers take 16000."""
-    reply_rate: int = Field(24_000, ge=8_000, le=48_000)
-    """Rate of the replies' PCM where the server does not name it, Hz."""
     beta: bool = False
     """Speak the API's beta form even if the server does not show that it speaks it."""
     commit_ms: float | None = Field(None, ge=0, le=60_000)
@@ -87,6 +79,19 @@ class OpenAIRealtimeSettings(DialectSettings):
     """Audio before speech that the server's VAD keeps."""
     silence_duration_ms: int | None = None
     """Silence after which the server's VAD takes the turn to be over."""
+
+
+class OpenAIRealtimeSettings(OpenAISettings):
+    """The settings to send; the server keeps its own values for the rest."""
+
+    format: Kind = "pcm"
+    """Audio in both directions: pcm, pcmu or pcma (the telephone's, at 8,000 Hz)."""
+    reply_format: Kind | None = None
+    """Audio of the replies, where it differs from the person's."""
+    rate: int = Field(24_000, ge=8_000, le=48_000)
+    """Rate of the person's PCM, Hz; a few servers take 16000."""
+    reply_rate: int = Field(24_000, ge=8_000, le=48_000)
+    """Rate of the replies' PCM where the server does not name it, Hz."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,8 +360,11 @@ class OpenAIRealtimeSession(PlainSession):
     def _ask(self, told: Setup) -> None:
         self._asked = True
         self._interrupts = told.interrupts
-        update = told.update(self._settings, self._up, self._down)
+        update = self._update(told)
         self._send({"type": "session.update", "event_id": f"{OURS}update", "session": update})
+
+    def _update(self, told: Setup) -> dict[str, Any]:
+        return dict(told.update(self._settings, self._up, self._down))
 
     def _updated(self, told: Setup) -> list[Incoming]:
         if not self._asked:
@@ -367,15 +375,20 @@ class OpenAIRealtimeSession(PlainSession):
             return []
         if told.manual and self._settings.commit_ms is None:
             return [Fault(NO_TURNS, fatal=True, error_kind="agent.no_turns")]
+        if why := self._differs(told):
+            return [Fault(why, fatal=True)]
+        self._ready = True
+        return [Ready()]
+
+    def _differs(self, told: Setup) -> str:
+        """Return in what the server's audio differs from ours; empty if it does not."""
         rate = told.output.rate  # of replies, which the server may choose for PCM
         if rate in RATES and told.output.kind == self._down.kind:
             self._down = replace(self._down, rate=rate)
         if why := told.input.differs(self._up):
-            return [Fault(f"it takes {why}", fatal=True)]
-        if why := told.output.differs(self._down):
-            return [Fault(f"it sends {why}", fatal=True)]
-        self._ready = True
-        return [Ready()]
+            return f"it takes {why}"
+        why = told.output.differs(self._down)
+        return f"it sends {why}" if why else ""
 
     def _fault(self, error: Mapping[str, Any]) -> Fault:
         text = error.get("message") or error.get("code") or "unspecified"
@@ -400,7 +413,7 @@ class OpenAIRealtimeSession(PlainSession):
         if reply in self._dead:
             return []
         if kind == "audio.delta":
-            return self._audio(Part(reply, item, _index(event)), event)
+            return self._audio_in(Part(reply, item, _index(event)), event)
         if kind == "audio_transcript.delta":
             self._texted = item
             return [ReplyText(event.get("delta", ""))]
@@ -408,7 +421,7 @@ class OpenAIRealtimeSession(PlainSession):
             return [ReplyText(event.get("transcript", ""))]  # it sends no pieces
         return []
 
-    def _audio(self, part: Part, event: Mapping[str, Any]) -> list[Incoming]:
+    def _audio_in(self, part: Part, event: Mapping[str, Any]) -> list[Incoming]:
         chunk = self._wav.read(self._down.audio(event.get("delta")))
         self._items.add(part, len(chunk.pcm))
         return [chunk]
@@ -457,7 +470,11 @@ class OpenAIRealtimeSession(PlainSession):
             "audio": self._up.encode(pcm),
         }
         self._send(append)
-        self._heard += len(pcm) // 2
+        self._count(len(pcm) // 2)
+
+    def _count(self, samples: int) -> None:
+        """Count what was sent of the person, and end the turns that end in it."""
+        self._heard += samples
         while self._ends and self._heard >= self._ends[0]:
             self._ends.pop(0)
             self._send({"type": "input_audio_buffer.commit"})

@@ -39,6 +39,9 @@ class DialectSettings(BaseModel):
     """Start of a reply: speech, or any sound, for example of a test agent that beeps."""
 
 
+Transport = Literal["websocket", "webrtc"]
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """The way in which a public service wants its API key.
@@ -69,6 +72,7 @@ class DialectSpec:
             one of these, or of a host below it, needs no `--dialect`, and its key is sent to no one
             else.
         key: the way in which those hosts want their key.
+        transport: what carries it: a WebSocket, or a WebRTC call, whose URL is `http(s)://`.
         subprotocols: the WebSocket's subprotocols.
         needs: modules that it needs beyond turngap's own dependencies.
         tried: its place in the order of dialects to try with an unknown server, lowest first; None:
@@ -82,6 +86,7 @@ class DialectSpec:
     settings_type: type[DialectSettings] = DialectSettings
     hosts: tuple[str, ...] = ()
     key: Key | None = None
+    transport: Transport = "websocket"
     subprotocols: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     tried: int | None = None
@@ -135,9 +140,15 @@ def find_dialect(name: str) -> DialectSpec:
     return dialects()[name]
 
 
+def transport_of(url: str) -> Transport:
+    """Return what carries a call to an agent: `http(s)://` is WebRTC's."""
+    return "webrtc" if url.partition("://")[0].lower() in ("http", "https") else "websocket"
+
+
 def dialect_of_host(url: str) -> DialectSpec | None:
     """Return the dialect of a public service by its URL; None for an unknown service."""
-    found = [(known, spec) for spec in dialects().values() for known in spec.hosts]
+    specs = [spec for spec in dialects().values() if spec.transport == transport_of(url)]
+    found = [(known, spec) for spec in specs for known in spec.hosts]
     for known, spec in sorted(found, key=lambda pair: len(pair[0]), reverse=True):
         if _is_at(url, known):
             return spec

@@ -1,0 +1,189 @@
+"""The dialects `webrtc` and `webrtc-openai`: audio in RTP, and messages over a data channel.
+
+`webrtc` is pipecat's `SmallWebRTCTransport`, whose data channel has RTVI; `webrtc-openai` has the
+events of OpenAI's Realtime API there. `turngap.caller.rtc` has the transport.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from turngap.caller.dialects.encoding import event_of
+from turngap.caller.dialects.openai_realtime import (
+    OpenAIRealtimeSession,
+    OpenAIRealtimeSettings,
+    OpenAISettings,
+    Part,
+    Setup,
+)
+from turngap.caller.dialects.registry import DialectSettings, DialectSpec, Key
+from turngap.caller.dialects.rtvi import RTVI_LABEL, RtviReader, client_ready, ping
+from turngap.caller.dialects.session import PlainSession
+from turngap.caller.said import Flush, Incoming, Message, Ready, ReplyDone
+
+if TYPE_CHECKING:
+    from turngap.caller.rtc.rtp import Datagram
+
+NEEDS = ("aiortc",)
+
+
+class WebRtcSettings(DialectSettings):
+    """Settings of every call over WebRTC."""
+
+    buffer: Annotated[int, Field(ge=0, le=1000)] | Literal["adaptive"] = 60
+    """Playout buffer behind which the gap is stated too, in ms (40, 60, 80); or `adaptive`."""
+    stun: str = Field("", pattern=r"^(stun:\S+)?$")
+    """STUN server, `stun:HOST:PORT`, which finds out this side's public address."""
+    turn: str = Field("", pattern=r"^(turns?:\S+)?$")
+    """TURN server, `turn:HOST:PORT` or `turn:HOST:PORT?transport=tcp`, which relays the call."""
+    turn_username: str = ""
+    """Name for the TURN server."""
+    turn_password: str = ""
+    """Password for the TURN server; `${NAME}` takes it from the environment."""
+
+
+class SmallWebRtcSettings(WebRtcSettings):
+    """Settings of the `webrtc` dialect."""
+
+    rtvi: bool = True
+    """Whether the bot speaks RTVI. Without it, a bot is measured by ear alone."""
+
+
+class OpenAIRtcSettings(WebRtcSettings, OpenAISettings):
+    """Settings of the `webrtc-openai` dialect; the server keeps its own values for the rest."""
+
+
+class RtpAudio:
+    """The audio of a call: the person's in packets, and what is heard of the agent's."""
+
+    def __init__(self, settings: WebRtcSettings) -> None:
+        # Here, because PyAV is in an extra.
+        from turngap.caller.rtc.audio import RtpHearing, RtpMouth
+        from turngap.caller.rtc.opus import LOOKAHEAD
+        from turngap.caller.rtc.playout import buffer_named
+
+        self.lead = LOOKAHEAD
+        self.pack = RtpMouth().pack
+        self._hearing = RtpHearing(buffer_named(str(settings.buffer)))
+
+    def read(self, datagram: Any) -> list[Incoming]:
+        packet: Datagram = datagram
+        return self._hearing.read(packet)
+
+
+class SmallWebRtcSession(PlainSession):
+    """Speaks to a pipecat bot as pipecat's `SmallWebRTCTransport` for browsers does."""
+
+    name = "webrtc"
+    rate = 48_000
+
+    def __init__(self, settings: SmallWebRtcSettings) -> None:
+        super().__init__()
+        self._has_rtvi, self._rtvi = settings.rtvi, RtviReader()
+        self._audio = RtpAudio(settings)
+        self.lead, self.prepare = self._audio.lead, self._audio.pack
+
+    def open(self) -> list[Incoming]:
+        if not self._has_rtvi:
+            return [Ready()]
+        self._send(client_ready())
+        return []
+
+    def receive_data(self, message: Message) -> list[Incoming]:
+        if isinstance(message, bytes):
+            return self._audio.read(message)
+        payload = event_of(message)
+        # Its own messages are `signalling`: the call is to be offered anew, for video that this
+        # side does not take, or the bot leaves, and then the call ends.
+        if payload.get("label") == RTVI_LABEL and payload["type"] == "bot-interrupted":
+            self._rtvi.flush_told = True
+            return [Flush()]
+        return self._rtvi.read(payload)
+
+    def send_audio(self, pcm: bytes) -> None:
+        self._waiting.append(pcm)
+
+    def ping(self, number: int) -> bool:
+        if self._has_rtvi:
+            self._send(ping(number))
+        return self._has_rtvi
+
+
+class OpenAIRtcSession(OpenAIRealtimeSession):
+    """Speaks to a server of OpenAI's Realtime API over WebRTC.
+
+    The server plays its replies itself, so it knows what was heard, and says when it begins, ends
+    and drops them.
+    """
+
+    name = "webrtc-openai"
+
+    def __init__(self, settings: OpenAIRtcSettings) -> None:
+        common = settings.model_dump(include=set(OpenAISettings.model_fields))
+        super().__init__(OpenAIRealtimeSettings.model_validate(common))
+        self.rate = 48_000
+        self._audio = RtpAudio(settings)
+        self.lead, self.prepare = self._audio.lead, self._audio.pack
+        self._plays = self._made = False  # it plays a reply, and has made the whole of it
+
+    def receive_data(self, message: Message) -> list[Incoming]:
+        if isinstance(message, bytes):
+            return self._audio.read(message)
+        match event_of(message)["type"]:
+            case "output_audio_buffer.started":
+                self._plays = True
+            case "output_audio_buffer.stopped":
+                whole, self._plays, self._made = self._made, False, False
+                return [ReplyDone(whole=whole)]
+            case "output_audio_buffer.cleared":
+                self._plays = self._made = False
+                return [Flush()]
+            case _:
+                return self._while_playing(super().receive_data(message))
+        return []
+
+    def _while_playing(self, said: list[Incoming]) -> list[Incoming]:
+        """Hold back that the reply is done until it has been played."""
+        if not self._plays:
+            return said
+        self._made |= any(isinstance(each, ReplyDone) for each in said)
+        return [each for each in said if not isinstance(each, ReplyDone)]
+
+    def _update(self, told: Setup) -> dict[str, Any]:
+        update = super()._update(told)
+        audio = update.get("audio") or {}
+        for side in ("input", "output"):
+            audio.get(side, {}).pop("format", None)
+        return update
+
+    def _differs(self, told: Setup) -> str:
+        return ""  # the call itself has agreed on Opus
+
+    def _audio_in(self, part: Part, event: Any) -> list[Incoming]:
+        return []  # it comes as RTP
+
+    def send_audio(self, pcm: bytes) -> None:
+        self._waiting.append(pcm)
+        self._count(self.rate // 50)
+
+
+SPEC = DialectSpec(
+    name="webrtc",
+    about="pipecat's SmallWebRTCTransport (POST /api/offer), and RTVI over the data channel",
+    create=SmallWebRtcSession,
+    settings_type=SmallWebRtcSettings,
+    transport="webrtc",
+    needs=NEEDS,
+    unready="a bot with RTVI off never says that it is ready; measure it by ear alone: "
+    "--dialect webrtc,rtvi=false",
+)
+OPENAI = DialectSpec(
+    name="webrtc-openai",
+    about="OpenAI's Realtime API over WebRTC (POST /v1/realtime/calls)",
+    create=OpenAIRtcSession,
+    settings_type=OpenAIRtcSettings,
+    transport="webrtc",
+    hosts=("api.openai.com",),
+    key=Key("OPENAI_API_KEY", "header", "Authorization", "Bearer "),
+    needs=NEEDS,
+)

@@ -1,0 +1,174 @@
+"""The HTTP request that makes a WebRTC call: an offer is sent, and its answer comes back.
+
+pipecat's form is JSON (`POST /api/offer`), OpenAI's the SDP itself (`POST /v1/realtime/calls`).
+"""
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from http.client import HTTPException
+from typing import Any, Protocol
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit, urlunsplit
+
+from aiortc import RTCIceServer
+
+from turngap.caller.opening import NOT_OPEN, Request, in_words
+from turngap.caller.rtc.peer import NO_SDP, RtcPeer, offering
+from turngap.caller.starting import MOST_ANSWER_BYTES, ask, takes_sdp
+from turngap.core.clock import Clock
+from turngap.core.errors import AgentError
+from turngap.core.untrusted import MOST_SENTENCE, is_loopback, parse_json, printable
+
+OFFER_PATH = "/api/offer"
+# Where pipecat's runner shows the page of its browser client.
+_PAGES = ("", "/", "/client", "/client/")
+# Statuses of a server that takes no offers at this path, and of one that lets not everyone in.
+_NO_OFFERS = (404, 405, 501)
+_NOT_LET_IN = (401, 403)
+
+
+class CallSettings(Protocol):
+    """The settings of a dialect that a call needs; those of `turngap.caller.dialects.webrtc`."""
+
+    stun: str
+    turn: str
+    turn_username: str
+    turn_password: str
+
+
+@asynccontextmanager
+async def calling(request: Request, settings: CallSettings, clock: Clock) -> AsyncIterator[RtcPeer]:
+    """Make a call, and hang up in the end.
+
+    Raises:
+        AgentError: nothing listens there, it takes no calls of this kind, or cannot be reached.
+    """
+
+    async def exchange(offer: str) -> str:
+        return await exchanged(request, getattr(settings, "model", None), offer)
+
+    async with offering(
+        exchange,
+        clock,
+        label="oai-events" if takes_sdp(request.url) else "chat",
+        servers=servers_of(settings),
+        loopback=is_loopback(urlsplit(request.url).hostname or ""),
+        timeout_s=request.timeout_s,
+    ) as peer:
+        yield peer
+
+
+def servers_of(settings: CallSettings) -> list[RTCIceServer]:
+    """Return the STUN and TURN servers of the settings; none by default."""
+    name, password = settings.turn_username or None, settings.turn_password or None
+    stun = [RTCIceServer(settings.stun)] if settings.stun else []
+    return [*stun, *([RTCIceServer(settings.turn, name, password)] if settings.turn else [])]
+
+
+def offer_url(url: str) -> str:
+    """Return the URL to which an offer is sent."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=OFFER_PATH)) if parts.path in _PAGES else url
+
+
+async def exchanged(request: Request, model: str | None, offer: str) -> str:
+    """Send an offer (SDP) and return the answer; `model` is for OpenAI's form.
+
+    Raises:
+        AgentError: nothing listens there, or what listens takes no offers, or not this one.
+    """
+    url = offer_url(request.url)
+    form, data = _body(url, model, offer)
+    headers = {"Content-Type": form, "Accept": f"{form}, */*", **request.headers}
+    with in_words(request):
+        try:
+            asked = ("POST", url, data, headers, request.timeout_s)
+            answer = await asyncio.to_thread(ask, *asked)
+        except HTTPError as e:
+            with e:
+                body = e.read(MOST_ANSWER_BYTES).decode(errors="replace")
+            raise _refused(request, url, e.code, body) from e
+        except URLError as e:  # of the connection, with the cause in it
+            raise e.reason if isinstance(e.reason, OSError) else e from None
+        except TimeoutError as e:
+            raise AgentError(
+                NOT_OPEN,
+                f"{request.shown} took the offer, and did not answer it within "
+                f"{request.timeout_s:g} s",
+                hint="it may still be starting: try again, or wait longer with "
+                "--dialect webrtc,open_s=60",
+            ) from e
+        except HTTPException as e:
+            raise _no_webrtc(request, f"it is no HTTP server: {printable(str(e), 80)}") from e
+    text = answer.decode(errors="replace")
+    if form != "application/json":
+        return text
+    try:
+        told: Any = parse_json(text)
+        return str(told["sdp"])
+    except (ValueError, KeyError, TypeError) as e:
+        raise _no_webrtc(request, f"not with an answer in SDP: {printable(text, 80)!r}") from e
+
+
+def _body(url: str, model: str | None, offer: str) -> tuple[str, bytes]:
+    """Return the content type and the body that carry an offer."""
+    if not takes_sdp(url):
+        return "application/json", json.dumps({"sdp": offer, "type": "offer"}).encode()
+    if model is None:
+        return "application/sdp", offer.encode()
+    # With an API key, and not a token made for one session, the model must be named here.
+    mark = secrets.token_hex(16)
+    parts = {"sdp": offer, "session": json.dumps({"type": "realtime", "model": model})}
+    lines = [
+        f'--{mark}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+        for name, value in parts.items()
+    ]
+    return f"multipart/form-data; boundary={mark}", f"{''.join(lines)}--{mark}--\r\n".encode()
+
+
+def _no_webrtc(request: Request, why: str) -> AgentError:
+    return AgentError(
+        NO_SDP,
+        f"{request.shown} answers, but {why}",
+        hint="is this the agent's port and path? A call over WebRTC is offered at /api/offer "
+        "(pipecat) or /v1/realtime/calls (OpenAI); an agent behind a WebSocket has a ws:// URL",
+    )
+
+
+def _refused(request: Request, url: str, status: int, body: str) -> AgentError:
+    """Explain an HTTP status that came instead of an answer."""
+    path, said = urlsplit(url).path, printable(_detail(body), MOST_SENTENCE)
+    told = f"HTTP status {status}{f' ({said})' if said else ''}"
+    if status in _NOT_LET_IN:
+        key = (
+            f"is {request.key_env} set, and to a valid key?"
+            if request.key_env
+            else "give the key as a header, from the environment: "
+            "--header 'Authorization: Bearer ${API_KEY}'"
+        )
+        return AgentError("agent.key", f"{request.shown} wants a key: {told}", hint=key)
+    if status in _NO_OFFERS:
+        error = _no_webrtc(request, f"takes no WebRTC calls at {path}: {told}")
+        return AgentError("agent.path", error.message, hint=error.hint)
+    if 300 <= status < 400:
+        return AgentError(
+            "agent.redirected",
+            f"{request.shown} points elsewhere, and redirects are not followed",
+            hint="give the URL that it points to, if you trust it with your keys",
+        )
+    return AgentError(
+        "agent.refused", f"{request.shown} refused the call: {told}", hint="its log may say why"
+    )
+
+
+def _detail(body: str) -> str:
+    """Return what a server says of an error, out of FastAPI's or OpenAI's form of it."""
+    try:
+        told: Any = parse_json(body)
+        error = told.get("detail") or told.get("error") or body
+        return str(error.get("message") or error) if isinstance(error, Mapping) else str(error)
+    except (ValueError, AttributeError):
+        return body

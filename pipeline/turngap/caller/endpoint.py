@@ -52,7 +52,7 @@ from turngap.core.secrets import (
     remember_arguments,
     text_without_secrets,
 )
-from turngap.core.untrusted import parse_json
+from turngap.core.untrusted import parse_json, printable
 
 PIPECAT = "pipecat"
 
@@ -235,7 +235,7 @@ class Endpoint:
                 opened = True
                 yield line
         except AgentError as e:
-            if not opened and spec.name == PIPECAT and (said := await runner_error(url, e)):
+            if not opened and (said := await _runner_error(spec, url, e)):
                 raise said from e
             if e.kind == UNREADY and (hint := spec.unready):
                 raise AgentError(e.kind, e.message, hint=hint) from e
@@ -343,22 +343,49 @@ PASTE = """put this into the bot's file, the second part into its `transport_par
 """
 
 
-async def runner_error(url: str, error: AgentError) -> AgentError | None:
+async def _runner_error(spec: DialectSpec, url: str, error: AgentError) -> AgentError | None:
     """Return why a line to `url` could not be opened, if a runner is there; else None.
 
     Only a server that answers HTTP is asked for its status.
     """
+    if spec is webrtc.SPEC:
+        return await _no_call(url, error)
+    return await _no_websocket(url, error) if spec.name == PIPECAT else None
+
+
+async def _no_call(url: str, error: AgentError) -> AgentError | None:
+    """Return why a runner's bot takes no call over WebRTC; None if no runner is there."""
+    if error.kind not in ("agent.path", NOT_READY) or (has := await runner_at(url)) is None:
+        return None
+    runner = f"pipecat's development runner answers at {_netloc(url)}"
+    if error.kind == NOT_READY:
+        seen = "its bot took the call and says nothing. So does one that has no `webrtc` entry in "
+        seen += "its `transport_params`; its log then says: Missing transport params for 'webrtc'"
+        hint = f"add the entry; or, if it is there: {webrtc.SPEC.unready}"
+        return AgentError(NO_TRANSPORT, f"{runner}, and {seen}", hint=hint)
+    if webrtc.SPEC.name in has:
+        hint = f"leave out the path: --agent {_page(url, '')}"
+        return AgentError(NO_TRANSPORT, f"{runner}, and takes no calls at this path", hint=hint)
+    seen = f"was started without WebRTC; it has {', '.join(has)}"
+    hint = f"start it without -t; or --agent {place_of(_page(url, RUNNER_PATH))}"
+    return AgentError(NO_TRANSPORT, f"{runner}, and {seen}", hint=hint)
+
+
+async def _no_websocket(url: str, error: AgentError) -> AgentError | None:
+    """Return why a runner's bot opens no WebSocket; None if no runner is there."""
     parts = urlsplit(url)
     there = urlunsplit(parts._replace(path=RUNNER_PATH, query=""))
     silent = parts.path.startswith(RUNNER_PATH) and error.kind in (LINE_LOST, NOT_READY)
     unsaid = error.kind in REFUSED or (silent and not _has_said_why(error))
-    if not unsaid or not await is_runner(url):
+    if not unsaid or (has := await runner_at(url)) is None:
         return None
-    runner = f"pipecat's development runner answers at {parts.netloc.rpartition('@')[2]}"
+    runner = f"pipecat's development runner answers at {_netloc(url)}"
+    over_webrtc = f"call it over WebRTC: --agent {_page(url, '')}\n  or " if "webrtc" in has else ""
     if error.kind == LINE_LOST:
         seen = "its bot ended the call before it was ready. So does one that has no `websocket` "
         seen += "entry in its `transport_params`; its log then says: Missing transport params for "
-        return AgentError(NO_TRANSPORT, f"{runner}, and {seen}'websocket'", hint=PASTE)
+        hint = f"{over_webrtc}{PASTE}"
+        return AgentError(NO_TRANSPORT, f"{runner}, and {seen}'websocket'", hint=hint)
     if error.kind == NOT_READY:
         seen = "its bot took the call and says nothing. So does one whose `websocket` entry in its "
         seen += "`transport_params` has no serializer"
@@ -369,7 +396,8 @@ async def runner_error(url: str, error: AgentError) -> AgentError | None:
         hint = f"get one for each call: --agent 'POST {_page(url, '/start')}'"
     else:
         seen = f"serves no WebSocket at {parts.path or '/'}: protobuf is at {RUNNER_PATH}"
-        hint = f"give that URL: --agent {there}\n  and if the bot has no `websocket` entry, {PASTE}"
+        hint = f"{over_webrtc}give that URL: --agent {there}\n  and if the bot has no `websocket` "
+        hint += f"entry, {PASTE}"
     return AgentError(NO_TRANSPORT, f"{runner}, and {seen}", hint=hint)
 
 
@@ -380,17 +408,22 @@ def _has_said_why(error: AgentError) -> bool:
 
 
 def _page(url: str, path: str) -> str:
-    """Return the HTTP URL of the server at a WebSocket's URL."""
+    """Return the HTTP URL of a path of the server at an agent's URL."""
     parts = urlsplit(url)
-    scheme = "https" if parts.scheme == "wss" else "http"
+    scheme = "https" if parts.scheme in ("wss", "https") else "http"
     return urlunsplit((scheme, parts.netloc, path, "", ""))
 
 
-async def is_runner(url: str) -> bool:
-    """Return whether the server is a runner, judging by its status page."""
+def _netloc(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
+async def runner_at(url: str) -> list[str] | None:
+    """Return the transports of a runner, from its status page; None if the server is none."""
     asked = ("GET", _page(url, "/status"), None, {}, STATUS_TIMEOUT_S)
     try:
         told = parse_json(await asyncio.to_thread(ask, *asked))
     except (OSError, HTTPException, ValueError):
-        return False
-    return isinstance(told, dict) and isinstance(told.get("transports"), list)
+        return None
+    has = told.get("transports") if isinstance(told, dict) else None
+    return [printable(str(each), 20) for each in has[:20]] if isinstance(has, list) else None

@@ -14,7 +14,7 @@ from turngap.caller.dialects.registry import (
     dialects,
     transport_of,
 )
-from turngap.caller.endpoint import NO_TRANSPORT, PIPECAT, RUNNER_PATH, Endpoint, is_runner
+from turngap.caller.endpoint import NO_TRANSPORT, PIPECAT, RUNNER_PATH, Endpoint, runner_at
 from turngap.caller.line import LINE_LOST, NOT_READY, Line
 from turngap.caller.starting import is_start
 from turngap.caller.stream import PACKET_MS, UserStream
@@ -175,4 +175,4 @@ async def _runner_beside(endpoint: Endpoint, clock: Clock, tried: str) -> AgentE
             )
     except AgentError as e:
         # A server that takes every path in silence does not count.
-        return e if e.kind == NO_TRANSPORT and await is_runner(url) else None
+        return e if e.kind == NO_TRANSPORT and await runner_at(url) else None

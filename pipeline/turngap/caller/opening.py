@@ -314,8 +314,9 @@ def _refused(request: Request, status: int) -> AgentError:
         return AgentError(
             "agent.path",
             f"{said}: there is nothing at this path",
-            hint="pipecat's development runner serves protobuf at /ws-client, and telephony and "
-            "evals at /ws; OpenAI's protocol is usually at /v1/realtime?model=NAME",
+            hint="pipecat's development runner serves WebRTC at its http:// URL, protobuf at "
+            "/ws-client, and telephony and evals at /ws; OpenAI's protocol is usually at "
+            "/v1/realtime?model=NAME",
         )
     return AgentError(
         "agent.no_websocket",

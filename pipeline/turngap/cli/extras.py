@@ -12,7 +12,10 @@ from collections.abc import Sequence
 
 from turngap.agent.stack import Engine, load_stack, override
 from turngap.backends import KINDS, BackendChoice, Kind, find
+from turngap.caller.dialects.registry import find_dialect, transport_of
 from turngap.core.errors import TurngapError
+
+WEBRTC_MB = 131
 
 
 def lacking(arguments: Sequence[str]) -> dict[str, int]:
@@ -26,6 +29,8 @@ def lacking(arguments: Sequence[str]) -> dict[str, int]:
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--llm", action="append", default=[])
     given, _ = parser.parse_known_args(list(arguments))
+    if transport_of(given.agent) == "webrtc":
+        return {"webrtc": WEBRTC_MB} if find_dialect("webrtc").missing() else {}
     others = [each for each in given.set if each.partition("=")[0].strip() not in ("seed", "marks")]
     stack = override(load_stack(given.agent), {}, others)
     kinds: list[Kind] = [kind for kind in KINDS if kind != "llm" or not given.llm]

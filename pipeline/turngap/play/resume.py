@@ -8,7 +8,7 @@ from typing import Any
 
 from turngap.agent.stack import stack_files
 from turngap.backends import value_of
-from turngap.caller.dialects.registry import dialect_of_host, dialects
+from turngap.caller.dialects.registry import dialect_of_host, dialects, transport_of
 from turngap.caller.opening import check_url
 from turngap.caller.starting import is_start
 from turngap.core import __version__
@@ -196,8 +196,12 @@ def _is_secret(text: str) -> bool:
 
 
 def _is_plain(agent: str) -> bool:
-    """Return whether the agent is an installed stack, or a WebSocket URL that gets no secret."""
-    if "://" not in agent or _is_secret(agent) or is_start(agent):
+    """Return whether the agent is an installed stack, or a WebSocket URL that gets no secret.
+
+    An `http(s)://` URL is none: something is posted to it.
+    """
+    posts = is_start(agent) or transport_of(agent) == "webrtc"
+    if "://" not in agent or _is_secret(agent) or posts:
         return agent in stack_files()
     check_url(agent, agent)
     service = dialect_of_host(agent)

@@ -151,7 +151,9 @@ async def one_level(sessions: int, arguments: argparse.Namespace, other_cores: s
             )
             heard = await asyncio.gather(*tasks)
         for gaps, truths in zip(heard, await agents.truths(), strict=True):
-            into.errors_ms += [gap - ns_to_ms(truths[turn].gap_ns) for turn, gap in gaps.items()]
+            into.errors_ms += [
+                gap - ns_to_ms(truths[turn].gap_ns or 0) for turn, gap in gaps.items()
+            ]
     return Level(
         sessions,
         len(into.errors_ms) + into.missed,

@@ -100,6 +100,7 @@ def test_answered_turns_their_marks_and_what_was_said() -> None:
         assert (turn.ended, turn.yield_ns) == ("reply_done", None)
         assert turn.gap_ns is not None
         truth = played.account.truths[number - 1]
+        assert truth.gap_ns is not None
         assert abs(turn.gap_ns - truth.gap_ns) < SLACK_MS * 1e6
         assert list(turn.marks) == [
             "user_end",
@@ -427,7 +428,7 @@ def test_the_onset_is_right_within_1_ms_with_and_without_wav_headers(rate: int, 
     """Taken for sound, each header is a click, and the gap reads 250 ms short."""
     reply = Reply(delay_ms=252, pad_ms=250, speech_ms=300)
     played = play(Script(replies=(reply,), rate=rate, wav=wav), [says(), says()])
-    truths = [truth.gap_ns / 1e6 for truth in played.account.truths]
+    truths = [(truth.gap_ns or 0) / 1e6 for truth in played.account.truths]
     assert truths == pytest.approx([502, 502], abs=1)
     assert played.gaps_ms == pytest.approx(truths, abs=1)
     assert played.outcomes == ["answered", "answered"]

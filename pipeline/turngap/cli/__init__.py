@@ -122,6 +122,7 @@ _COMMANDS: tuple[tuple[str, Callable[[Any, Asked], None], tuple[str, ...]], ...]
     (STORED, measuring.calibrate, (
         "turngap calibrate --turns 400",
         "turngap calibrate --dialect twilio",
+        "turngap calibrate --dialect webrtc --line loss=2%,jitter=20",
         "turngap calibrate --dialect all",
     )),
     (STORED, agents.init, (

@@ -246,7 +246,7 @@ def calibrate(_: typer.Context, asked: Asked) -> None:
 
     dialect = asked.dialect
     names = loopback_dialects() if dialect == "all" else [dialect]
-    found = _calibrated(names, asked.turns, asked.seed)
+    found = _calibrated(names, asked.turns, asked.seed, asked.line)
     document = {"dialects": found} if dialect == "all" else found[0]
     block = calibrations_block if dialect == "all" else calibration_block
     if asked.json_:
@@ -271,7 +271,7 @@ def _play_agents(*, json_: bool) -> None:
         raise typer.Exit(ExitCode.OVER_BUDGET)
 
 
-def _calibrated(dialects: list[str], turns: int, seed: int) -> list[dict[str, Any]]:
+def _calibrated(dialects: list[str], turns: int, seed: int, line: str) -> list[dict[str, Any]]:
     """Calibrate in one dialect after the other; return what `--json` prints for each.
 
     With several dialects, one that fails does not stop the others.
@@ -291,6 +291,7 @@ def _calibrated(dialects: list[str], turns: int, seed: int) -> list[dict[str, An
             course = calibrate(
                 turns,
                 dialect=dialect,
+                line=line,
                 seed=seed,
                 log=Path(folder) / f"loopback-{number}.log",
                 on_turn=lambda done, before=number * turns: shown.reach(before + done),

@@ -197,6 +197,11 @@ OWN: tuple[Option, ...] = (
         "N",
     ),
     Option(
+        "line", ("calibrate",), PLAYED, "Loss and jitter of the packets that the loopback agent "
+        "sends, for example loss=2%,jitter=20 (ms); only in webrtc.", default="",
+        unit="loss=P%,jitter=MS",
+    ),
+    Option(
         "library", ("judge", "doctor", *_SERVERS), PLAYED, "The folder whose scenarios the agent "
         "knows. Default: ./scenarios, or else those of turngap.", Path, unit="FOLDER",
         aliases=("scenarios",),

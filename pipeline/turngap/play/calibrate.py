@@ -4,6 +4,7 @@ It also plays the agents of `turngap.testing.zoo`, whose every word is known.
 """
 
 import itertools
+import re
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,10 +25,9 @@ from turngap.caller.endpoint import PIPECAT, Endpoint
 from turngap.caller.line import Line
 from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock
-from turngap.core.audio import dbfs_to_amplitude
 from turngap.core.clock import Clock, ns_to_ms
 from turngap.core.cue import Cue, SpeechBounds, When
-from turngap.core.errors import AgentError, InconclusiveError
+from turngap.core.errors import AgentError, InconclusiveError, InputError
 from turngap.core.results import Turn
 from turngap.core.run_record import CalibrationRecord, OffsetRecord, Quantiles
 from turngap.core.stats import percentile
@@ -38,15 +38,22 @@ from turngap.play.target import AgentChoice, Target
 from turngap.scenario.library import LoadedScenario, load_scenario
 from turngap.scenario.model import shipped_library
 from turngap.store.runs import Run
-from turngap.testing.agent import Reply, Script, Truth, read_truths, script_to_json
-from turngap.testing.dialects import HALVES, make_half, require_half
+from turngap.testing.agent import (
+    TONE_MS,
+    Reply,
+    Script,
+    Truth,
+    read_truths,
+    script_to_json,
+    tone,
+)
+from turngap.testing.dialects import HALVES, WEBRTC, make_half, require_half
 from turngap.testing.memory import End, line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
 from turngap.testing.zoo import ZOO, Agent, converse
 from turngap.testing.zoo import Truth as Figures
 
 # The utterance: a tone with sharp edges in 60 ms of room, so that its label is exact.
-TONE_MS = 100
 ROOM_MS = 60
 HOLD_MS = 60.0
 
@@ -54,6 +61,9 @@ DELAYS_MS = (120.0, 240.0, 360.0, 480.0)
 # No pad, digital silence, and noise below what is audible: none of it is speech.
 PADS: tuple[tuple[float, float | None], ...] = ((0, None), (50, None), (150, None), (100, -55.0))
 CHUNKS_MS = (10.0, 20.0, 40.0, 60.0)
+# In a stream of packets a reply begins anywhere in a packet, and loss must leave enough of it.
+STREAM_DELAYS_MS = (240.0, 480.0)
+STREAM_SPEECH_MS = 200.0
 
 # A reply is one tone, so this much silence ends it where the agent does not say that it is done.
 PATIENCE = Patience(quiet_ms=100, quiet_after_done_ms=20, hold_ms=0, speech_gap_ms=60)
@@ -61,17 +71,35 @@ PATIENCE = Patience(quiet_ms=100, quiet_after_done_ms=20, hold_ms=0, speech_gap_
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One calibration turn: the injected gap, the measured gap, and how the reply was sent."""
+    """One calibration turn: the injected gap, the measured gap, and how the reply was sent.
+
+    Attributes:
+        due_ms: the gap without jitter, if the line has packets.
+        playout_ms: how much later the onset sounds behind the playout buffer; None if too late.
+        spread_ms: how far off the onset may be, says the caller.
+        lost: the packet of the onset was dropped, and `truth_ms` is `due_ms`.
+    """
 
     reply: Reply
     truth_ms: float
     measured_ms: float
     late_ms: float
+    due_ms: float | None = None
+    playout_ms: float | None = None
+    spread_ms: float | None = None
+    lost: bool = False
 
     @property
     def error_ms(self) -> float:
         """Measured gap minus injected gap; positive when the caller heard the agent late."""
         return self.measured_ms - self.truth_ms
+
+    @property
+    def behind_ms(self) -> float | None:
+        """Gap measured behind the playout buffer, minus the gap without jitter."""
+        if self.playout_ms is None or self.due_ms is None:
+            return None
+        return self.measured_ms + self.playout_ms - self.due_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +109,9 @@ class Calibration:
     Attributes:
         rate: sample rate of the person's audio on the wire, Hz.
         agent_rate: sample rate of the agent's audio; None if none was heard.
+        line: the loss and jitter of the line's packets, as `--line` takes them.
+        buffer_ms: the playout buffer; None if the line has no packets, or its length varies.
+        lost: turns with an onset that was lost on the way.
     """
 
     dialect: str
@@ -88,6 +119,9 @@ class Calibration:
     agent_rate: int | None
     samples: tuple[Sample, ...]
     missed: int
+    line: str = ""
+    buffer_ms: float | None = None
+    lost: tuple[Sample, ...] = ()
 
     def record(self) -> CalibrationRecord:
         errors = [s.error_ms for s in self.samples]
@@ -101,7 +135,14 @@ class Calibration:
         )
 
     def as_json(self) -> dict[str, Any]:
-        record = self.record()
+        record, packets = self.record(), any(s.due_ms for s in (*self.samples, *self.lost))
+        by: Mapping[str, Callable[[Reply], str]] = {
+            "pad": _pad_name,
+            "chunk_ms": lambda r: f"{r.chunk_ms:g}",
+            "sending": lambda r: "real time" if r.paced else "at once",
+        }
+        if packets:
+            by = {"pad": _pad_name}
         return {
             "dialect": self.dialect,
             "rate": self.rate,
@@ -109,24 +150,23 @@ class Calibration:
             "error_ms": record.error_ms.model_dump(),
             "signed_p50_ms": record.signed_p50_ms,
             "missed": self.missed,
-            "by": {
-                "pad": self._by(_pad_name),
-                "chunk_ms": self._by(lambda r: f"{r.chunk_ms:g}"),
-                "sending": self._by(lambda r: "real time" if r.paced else "at once"),
+            "by": {name: self._by(group) for name, group in by.items()},
+            "samples": [_sample_as_json(s) for s in self.samples],
+            **(self._of_packets() if packets else {}),
+        }
+
+    def _of_packets(self) -> dict[str, Any]:
+        """Return what is known only of a line with packets."""
+        buffer_ms = self.buffer_ms or 0.0
+        behind = [s.behind_ms - buffer_ms for s in self.samples if s.behind_ms and buffer_ms]
+        return {
+            "line": self.line,
+            "playout": {
+                "buffer_ms": self.buffer_ms,
+                "error_ms": absolute_quantiles(behind).model_dump(),
+                "signed_p50_ms": median(behind) if behind else None,
             },
-            "samples": [
-                {
-                    "pad_ms": s.reply.pad_ms,
-                    "pad_dbfs": s.reply.pad_dbfs,
-                    "chunk_ms": s.reply.chunk_ms,
-                    "paced": s.reply.paced,
-                    "truth_ms": s.truth_ms,
-                    "measured_ms": s.measured_ms,
-                    "error_ms": s.error_ms,
-                    "caller_late_ms": s.late_ms,
-                }
-                for s in self.samples
-            ],
+            "lost": [_sample_as_json(s) for s in self.lost],
         }
 
     def _by(self, name: Callable[[Reply], str]) -> dict[str, dict[str, Any]]:
@@ -134,6 +174,20 @@ class Calibration:
         for sample in self.samples:
             groups.setdefault(name(sample.reply), []).append(sample.error_ms)
         return {k: absolute_quantiles(v).model_dump() for k, v in sorted(groups.items())}
+
+
+def _sample_as_json(s: Sample) -> dict[str, Any]:
+    packets = {"due_ms": s.due_ms, "playout_ms": s.playout_ms, "spread_ms": s.spread_ms}
+    return {
+        "pad_ms": s.reply.pad_ms,
+        "pad_dbfs": s.reply.pad_dbfs,
+        "chunk_ms": s.reply.chunk_ms,
+        "paced": s.reply.paced,
+        "truth_ms": s.truth_ms,
+        "measured_ms": s.measured_ms,
+        "error_ms": s.error_ms,
+        "caller_late_ms": s.late_ms,
+    } | (packets if s.due_ms is not None else {})
 
 
 def _pad_name(reply: Reply) -> str:
@@ -161,8 +215,18 @@ def loopback_dialects() -> list[str]:
     return [name for name, spec in dialects().items() if name in HALVES and not spec.missing()]
 
 
-def plan(turns: int, seed: int) -> list[Reply]:
-    """Plan replies with every combination of delay, pad, chunk and sending, in a seeded order."""
+def plan(turns: int, seed: int, dialect: str = PIPECAT) -> list[Reply]:
+    """Plan replies with every combination of delay, pad, chunk and sending, in a seeded order.
+
+    In a stream of packets, with every pad, at any place in a packet.
+    """
+    if dialect == WEBRTC:
+        draw = np.random.default_rng(seed).uniform
+        pads = itertools.islice(itertools.cycle(PADS), turns)
+        return [
+            Reply(draw(*STREAM_DELAYS_MS), pad_ms=p, pad_dbfs=n, speech_ms=STREAM_SPEECH_MS)
+            for p, n in pads
+        ]
     combinations = [
         Reply(delay_ms=d, pad_ms=p, pad_dbfs=n, chunk_ms=c, paced=paced, speech_ms=80)
         for d, (p, n), c, paced in itertools.product(DELAYS_MS, PADS, CHUNKS_MS, (True, False))
@@ -171,28 +235,64 @@ def plan(turns: int, seed: int) -> list[Reply]:
     return [combinations[i] for i in itertools.islice(itertools.cycle(order), turns)]
 
 
+_LINE = re.compile(r"(?:loss=(\d+(?:\.\d+)?)%)?,?(?:jitter=(\d+(?:\.\d+)?)(?:ms)?)?")
+MOST_LOSS, MOST_JITTER_MS = 0.5, 500.0
+
+
+def faults_of(line: str, dialect: str) -> tuple[float, float]:
+    """Return the share of loss and the ms of jitter in the text of `--line`.
+
+    Raises:
+        InputError: it is malformed, or the dialect has no packets to lose.
+    """
+    if line and dialect != WEBRTC:
+        raise InputError(
+            "calibrate.line",
+            f"--line {line!r} loses and delays packets, which {dialect} does not have",
+            hint="calibrate --dialect webrtc --line loss=2%,jitter=20",
+        )
+    found = _LINE.fullmatch(line)
+    loss, jitter_ms = (float(part or 0) for part in (found.groups() if found else ("", "")))
+    if not found or loss / 100 > MOST_LOSS or jitter_ms > MOST_JITTER_MS:
+        raise InputError(
+            "calibrate.line",
+            f"--line {line!r} is no loss up to {MOST_LOSS:.0%} and jitter up to "
+            f"{MOST_JITTER_MS:g} ms",
+            hint="for example: --line loss=2%,jitter=20",
+        )
+    return loss / 100, jitter_ms
+
+
 async def calibrate(
     turns: int,
     *,
     dialect: str = PIPECAT,
+    line: str = "",
     seed: int = 1,
     log: Path,
     on_turn: Callable[[int], None] = lambda _: None,
 ) -> Calibration:
     """Measure known gaps of a loopback agent in another process, in a dialect as `--dialect` takes.
 
+    `line` is the loss and jitter of the agent's packets.
+
     Raises:
-        InputError: there is no such dialect, or no loopback agent speaks it.
+        InputError: there is no such dialect, no loopback agent speaks it, or it has no such line.
         InconclusiveError: the gaps that the agent reports as injected do not match the turns.
     """
-    replies = plan(turns, seed)
+    asked = Endpoint("", dialect)
+    loss, jitter_ms = faults_of(line, asked.spec().name)
+    replies = plan(turns, seed, asked.spec().name)
+    faults = {"loss": loss, "jitter_ms": jitter_ms, "seed": seed}
+    buffer = getattr(asked.settings(), "buffer", None)
     with tempfile.TemporaryDirectory(prefix="turngap-") as folder:
         truths = Path(folder) / "truths.jsonl"
-        async with _loopback(replies, dialect, log, truths) as endpoint:
+        async with _loopback(replies, dialect, log, truths, faults) as endpoint:
             clock = MonotonicClock(precise=True)
-            async with endpoint.open(clock) as line:
+            async with endpoint.open(clock) as opened:
                 read = _from_file(truths, log)
-                return await measured(line, clock, replies, read, on_turn=on_turn)
+                found = await measured(opened, clock, replies, read, on_turn=on_turn)
+    return replace(found, line=line, buffer_ms=buffer if isinstance(buffer, int) else None)
 
 
 # Returns the truth of every utterance so far, by its number; is given how many there were.
@@ -230,18 +330,30 @@ async def measured(
     if conversation.failure is not None:
         raise conversation.failure
     known = truths(len(played))
-    samples = [
-        Sample(
-            reply,
-            truth_ms=ns_to_ms(known[turn.turn.turn].gap_ns),
-            measured_ms=ns_to_ms(turn.turn.gap_ns),
-            late_ms=ns_to_ms(max(turn.late_ns, default=0)),
-        )
+    every = [
+        _sample(reply, turn, known[turn.turn.turn])
         for reply, turn in zip(replies, played, strict=True)
         if turn.turn.gap_ns is not None
     ]
-    missed = len(played) - len(samples)
-    return Calibration(line.dialect, line.rate, agent_rate, tuple(samples), missed)
+    lost, missed = tuple(s for s in every if s.lost), len(played) - len(every)
+    samples = tuple(s for s in every if not s.lost)
+    return Calibration(line.dialect, line.rate, agent_rate, samples, missed, lost=lost)
+
+
+def _sample(reply: Reply, played: PlayedTurn, truth: Truth) -> Sample:
+    turn, is_lost = played.turn, truth.gap_ns is None
+    truth_ns = truth.due_gap_ns if is_lost else truth.gap_ns
+    assert truth_ns is not None and turn.gap_ns is not None
+    return Sample(
+        reply,
+        truth_ms=ns_to_ms(truth_ns),
+        measured_ms=ns_to_ms(turn.gap_ns),
+        late_ms=ns_to_ms(max(played.late_ns, default=0)),
+        due_ms=None if truth.due_gap_ns is None else ns_to_ms(truth.due_gap_ns),
+        playout_ms=None if turn.playout_ns is None else ns_to_ms(turn.playout_ns),
+        spread_ms=None if turn.onset_spread_ns is None else ns_to_ms(turn.onset_spread_ns),
+        lost=is_lost,
+    )
 
 
 def _from_file(file: Path, log: Path) -> Truths:
@@ -261,11 +373,11 @@ def _from_file(file: Path, log: Path) -> Truths:
 
 @asynccontextmanager
 async def _loopback(
-    replies: Sequence[Reply], dialect: str, log: Path, truths: Path
+    replies: Sequence[Reply], dialect: str, log: Path, truths: Path, faults: Mapping[str, Any]
 ) -> AsyncIterator[Endpoint]:
     name = Endpoint("", dialect).spec().name
     require_half(name)
-    script = loopback_script(replies, name)
+    script = replace(loopback_script(replies, name), **faults)
     async with running(["turngap.testing.agent", script_to_json(script, truths)], log) as url:
         yield Endpoint(url, dialect)
 
@@ -280,10 +392,7 @@ def loopback_script(replies: Sequence[Reply], dialect: str) -> Script:
 def utterance(rate: int = RATE) -> Cue:
     """Build a tone with sharp edges, labelled to the sample of a line's rate."""
     room = np.zeros(ROOM_MS * rate // 1000, dtype=np.int16)
-    t = np.arange(TONE_MS * rate // 1000) / rate
-    tone = np.cos(2 * np.pi * 250 * t) * dbfs_to_amplitude(-12)
-    tone[-1] = dbfs_to_amplitude(-12)  # the last sample is a loud one: the label is exact
-    pcm = np.concatenate((room, np.rint(tone).astype(np.int16), room))
+    pcm = np.concatenate((room, tone(rate), room))
     end_ms = ROOM_MS + TONE_MS - 1000 / rate
     speech = SpeechBounds(start_ms=ROOM_MS, end_ms=end_ms)
     return Cue(pcm, speech, When(after_reply_ms=0), budget_ms=800)

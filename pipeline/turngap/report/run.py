@@ -511,10 +511,24 @@ def calibration_report(document: dict[str, Any]) -> Report:
         Table((Column("|error| in ms"), Column("turns"), Column("", left=True)), histogram),
         lines(("bias", bias), ("missed", lost)),
     ]
+    if document.get("line"):
+        items += _of_packets(document)
     subject = (
         f"calibration · {len(errors)} known gaps in {document['dialect']} at {_rates(document)} Hz"
     )
     return Report("calibrate", subject, "", [Section("Error of the instrument", items)])
+
+
+def _of_packets(document: dict[str, Any]) -> list[Table]:
+    """Build the errors behind the playout buffer, and the turns whose first packet was lost."""
+    playout, lost = document["playout"], document["lost"]
+    behind = f"behind {playout['buffer_ms']:g} ms of buffer, less these"
+    items = [Table(("|error| in ms", "n", *_FIGURES), [_row(behind, playout["error_ms"])])]
+    if lost:
+        head = ("first packet lost", "off by ms", "may be off by, says turngap")
+        off = [(f"{s['error_ms']:+.2f}", f"{s['spread_ms'] or 0:.2f}") for s in lost]
+        items.append(Table(head, [(str(n), *each) for n, each in enumerate(off, start=1)]))
+    return items
 
 
 def calibrations_block(document: dict[str, Any], width: int) -> Text:

@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal, Protocol, Self
 
 import numpy as np
@@ -35,21 +36,36 @@ from turngap.caller.opening import PromptSends
 from turngap.caller.said import Message
 from turngap.children import end_with_parent
 from turngap.clocks import MonotonicClock
-from turngap.core.audio import Pcm, SpeechDetector, SpeechEnd, dbfs_to_amplitude
+from turngap.core.audio import Pcm, SpeechDetector, SpeechEnd, SpeechStart, dbfs_to_amplitude
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
-from turngap.testing.dialects import AgentHalf, Begun, FromCaller, Pinged, Spoken, make_half
+from turngap.core.errors import InputError
+from turngap.testing.dialects import (
+    WEBRTC,
+    AgentHalf,
+    Begun,
+    FromCaller,
+    Pinged,
+    Spoken,
+    make_half,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
     """The gap that the agent injected after the person's utterance number `turn`.
 
-    `gap_ns` ends when the first loud sample was handed to the line, coded.
+    Attributes:
+        gap_ns: it ends when the first loud sample was handed to the line, coded; None if it was
+            `lost`.
+        due_gap_ns: the same without jitter and loss, if the line has packets.
+        lost: why the first loud sample never went out.
     """
 
     turn: int
-    gap_ns: int
+    gap_ns: int | None
     intended_gap_ns: int
+    due_gap_ns: int | None = None
+    lost: str = ""
 
 
 class Account:
@@ -83,9 +99,13 @@ def read_truths(file: Path) -> dict[int, Truth]:
     return {truth.turn: truth for truth in (Truth(**json.loads(line)) for line in lines)}
 
 
+# Imported for its dialect only, because it needs an extra.
+_RTC = "turngap.testing.rtc"
+
 VOICE_HZ = 120.0
 VOICE_DBFS = -2.0  # its peaks, 18 dB over its RMS
 SYLLABLE_MS = 200.0
+TONE_MS = 100
 IDLE_MS = 20.0
 
 
@@ -132,6 +152,9 @@ class Script:
         idle_dbfs: level of the noise that it sends while it says nothing, as agents on telephone
             lines do; None: it sends nothing then.
         wav: put a WAV header before each chunk, as pipecat's `add_wav_header` does; `pipecat` only.
+        loss: the share of its packets that is dropped; `webrtc` only, as the next two.
+        jitter_ms: a packet is sent up to this much late, so that packets also overtake each other.
+        seed: of the loss and the jitter.
     """
 
     replies: tuple[Reply, ...] = (Reply(),)
@@ -146,15 +169,39 @@ class Script:
     welcome_after_ms: float = 0.0
     idle_dbfs: float | None = None
     wav: bool = False
+    loss: float = 0.0
+    jitter_ms: float = 0.0
+    seed: int = 1
 
     def half(self) -> AgentHalf:
         """Make the agent's half of the dialect, for one connection.
 
         Raises:
-            InputError: no scripted agent speaks this dialect.
+            InputError: no scripted agent speaks this dialect, or it cannot do what the script asks.
         """
+        self._check()
         chosen = {"rate": self.rate} if self.rate is not None else {}
         return make_half(self.dialect, **chosen, **({"wav": True} if self.wav else {}))
+
+    def _check(self) -> None:
+        """Refuse what a stream of packets cannot do, and faults of packets elsewhere."""
+        usual = Reply()
+        cut = any((r.chunk_ms, r.paced) != (usual.chunk_ms, usual.paced) for r in self.replies)
+        streams = self.dialect == WEBRTC
+        wrong = {
+            "chunk_ms and paced": streams and cut,
+            "rate": streams and self.rate is not None,
+            "wav": streams and self.wav,
+            "idle_dbfs": streams and self.idle_dbfs is not None,
+            "loss and jitter_ms": not streams and bool(self.loss or self.jitter_ms),
+        }
+        if names := [name for name, is_wrong in wrong.items() if is_wrong]:
+            why = "which sends packets of 20 ms without a pause" if streams else "without packets"
+            raise InputError(
+                "script.dialect",
+                f"a scripted agent in {self.dialect}, {why}, has no {', '.join(names)}",
+                hint="leave them out of the script",
+            )
 
 
 def script_to_json(script: Script, truths: Path | None = None) -> str:
@@ -228,7 +275,10 @@ async def converse(
 
     `half` replaces the half of the script's dialect, for example to break its rules.
     """
-    await _Session(script, peer, clock, account or Account(), half or script.half()).run()
+    kind: type[AgentSession] = AgentSession
+    if script.dialect == WEBRTC:
+        kind = resolve_name(f"{_RTC}:RtpSession")
+    await kind(script, peer, clock, account or Account(), half or script.half()).run()
 
 
 class Socket(PromptSends, ServerConnection):
@@ -246,7 +296,7 @@ class Socket(PromptSends, ServerConnection):
 
 
 @dataclass(slots=True)
-class _Answer:
+class Answer:
     """A reply in progress, and its marks so far."""
 
     turn: int
@@ -262,8 +312,16 @@ class _Answer:
         return self.running and "sent" in self.marks
 
 
-class _Session:
-    """One connection."""
+class AgentSession:
+    """One connection.
+
+    Attributes:
+        ahead_ns: how long before its first sample sounds a reply must be handed over.
+        voice_dbfs: the level of the voice's peaks.
+    """
+
+    ahead_ns = 0
+    voice_dbfs = VOICE_DBFS
 
     def __init__(
         self, script: Script, peer: Mortal, clock: Clock, account: Account, half: AgentHalf
@@ -277,7 +335,7 @@ class _Session:
         self._received: list[int] = []  # samples in all, after each packet
         self._arrived_ns: list[int] = []  # of each packet
         self._turn = 0
-        self._answers: list[_Answer] = []
+        self._answers: list[Answer] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -324,7 +382,7 @@ class _Session:
             case Begun() if self._script.greets:
                 await self._send(self._half.ready())
                 if self._script.welcome_ms:
-                    answer = _Answer(turn=0)
+                    answer = Answer(turn=0)
                     self._start(answer, self._greet(answer, now_ns))
             case Pinged(number):
                 pong = {"turngap": "pong", "ping": number, "agent_ns": self._shown(now_ns)}
@@ -332,7 +390,7 @@ class _Session:
             case _:
                 pass
 
-    async def _greet(self, answer: _Answer, ready_ns: int) -> None:
+    async def _greet(self, answer: Answer, ready_ns: int) -> None:
         await self._clock.sleep_until_ns(ready_ns + ms_to_ns(self._script.welcome_after_ms))
         welcome = Reply(speech_ms=self._script.welcome_ms)
         await self._speak(answer, welcome, self._chunks(welcome))
@@ -346,24 +404,29 @@ class _Session:
         self._arrived_ns.append(now_ns)
         for event in self._detector.feed(pcm):
             # A packet left when its last sample had sounded.
-            packet = bisect_right(self._received, event.sample)
-            behind = self._received[packet] - event.sample
+            sample = self._placed(event)
+            packet = bisect_right(self._received, sample)
+            behind = self._received[packet] - sample
             at_ns = self._arrived_ns[packet] - samples_to_ns(behind, self._rate)
             running = [a for a in self._answers if a.running]
             if isinstance(event, SpeechEnd):
                 reply = self._script.replies[self._turn % len(self._script.replies)]
                 self._turn += 1
-                answer = _Answer(self._turn)
+                answer = Answer(self._turn)
                 self._start(answer, self._answer(answer, reply, at_ns, running))
             elif running and self._script.yield_ms is not None:
                 silent_ns = at_ns + ms_to_ns(self._script.yield_ms)
                 self._spawn(self._yield(running, silent_ns))
 
-    def _start(self, answer: _Answer, course: Coroutine[Any, Any, None]) -> None:
+    def _placed(self, event: SpeechStart | SpeechEnd) -> int:
+        """Return the sample, of all that came, at which the person began or ended."""
+        return event.sample
+
+    def _start(self, answer: Answer, course: Coroutine[Any, Any, None]) -> None:
         self._answers = [*(a for a in self._answers if a.running), answer]
         answer.task = self._spawn(course)
 
-    async def _yield(self, answers: Sequence[_Answer], at_ns: int) -> None:
+    async def _yield(self, answers: Sequence[Answer], at_ns: int) -> None:
         """Drop the reply that is being spoken; its report follows, as from a real agent."""
         await self._clock.sleep_until_ns(at_ns)
         dropped = [a for a in answers if a.running]
@@ -375,7 +438,7 @@ class _Session:
             await self._finish(answer)
 
     async def _answer(
-        self, answer: _Answer, reply: Reply, user_end_ns: int, before: Sequence[_Answer]
+        self, answer: Answer, reply: Reply, user_end_ns: int, before: Sequence[Answer]
     ) -> None:
         answer.marks["endpoint"] = self._clock.now_ns()
         if reply.action == "die":
@@ -388,18 +451,19 @@ class _Session:
             await self._send(["this is no message of any dialect"])
             return
         chunks = self._chunks(reply)
-        await self._clock.sleep_until_ns(user_end_ns + ms_to_ns(reply.delay_ms))
+        begins_ns = user_end_ns + ms_to_ns(reply.delay_ms)
+        await self._clock.sleep_until_ns(begins_ns - self.ahead_ns)
         if tasks := [a.task for a in before if a.task is not None]:
             await asyncio.wait(tasks)
         await self._speak(answer, reply, chunks, user_end_ns)
 
     def _chunks(self, reply: Reply) -> list[bytes]:
         rate = self._half.out_rate
-        return _chunks(_audio(reply, rate), reply.chunk_ms, rate)
+        return _chunks(_audio(reply, rate, self.voice_dbfs), reply.chunk_ms, rate)
 
     async def _speak(
         self,
-        answer: _Answer,
+        answer: Answer,
         reply: Reply,
         chunks: list[bytes],
         user_end_ns: int | None = None,
@@ -415,12 +479,12 @@ class _Session:
             return
         if user_end_ns is not None:
             rate = self._half.out_rate
-            pad_ns = samples_to_ns(_pad_samples(reply, rate), rate)
+            pad_ns = samples_to_ns(pad_samples(reply, rate), rate)
             intended_ns = ms_to_ns(reply.delay_ms) + pad_ns
             self._account.add(Truth(answer.turn, first_ns + pad_ns - user_end_ns, intended_ns))
         await self._finish(answer)
 
-    async def _finish(self, answer: _Answer) -> None:
+    async def _finish(self, answer: Answer) -> None:
         if self._script.marks and answer.turn:
             shown = {name: self._shown(at) for name, at in answer.marks.items()}
             data = {"turngap": "marks", "turn": answer.turn, "marks": shown}
@@ -450,16 +514,17 @@ class _Session:
         return at_ns + ms_to_ns(self._script.clock_shift_ms)
 
 
-def _pad_samples(reply: Reply, rate: int) -> int:
+def pad_samples(reply: Reply, rate: int) -> int:
+    """Return the length of a reply's inaudible beginning."""
     return round(reply.pad_ms * rate / 1000)
 
 
-def _audio(reply: Reply, rate: int) -> Pcm:
+def _audio(reply: Reply, rate: int, dbfs: float) -> Pcm:
     """Build the pad, then a voice whose very first sample is loud: its onset is exact."""
-    pad = np.zeros(_pad_samples(reply, rate))
+    pad = np.zeros(pad_samples(reply, rate))
     if reply.pad_dbfs is not None:
         pad = _noise(len(pad), reply.pad_dbfs)
-    speech = voice(reply.speech_ms, rate)
+    speech = voice(reply.speech_ms, rate, dbfs)
     return np.concatenate((np.rint(pad).astype(np.int16), speech))
 
 
@@ -471,6 +536,14 @@ def voice(ms: float, rate: int, dbfs: float = VOICE_DBFS) -> Pcm:
     samples = np.resize(_syllable(rate), round(ms * rate / 1000)) * dbfs_to_amplitude(dbfs)
     samples[-1:] = samples[:1]
     return np.rint(samples).astype(np.int16)
+
+
+def tone(rate: int) -> Pcm:
+    """Make the person's utterance for a measurement: sharp edges, loud to its last sample."""
+    t = np.arange(TONE_MS * rate // 1000) / rate
+    samples = np.cos(2 * np.pi * 250 * t)
+    samples[-1] = 1.0
+    return np.rint(samples * dbfs_to_amplitude(-12)).astype(np.int16)
 
 
 @cache
@@ -500,7 +573,10 @@ def _chunks(pcm: Pcm, chunk_ms: float, rate: int) -> list[bytes]:
 
 
 async def _serve(script: Script, truths: Path | None) -> None:
-    async with ScriptedAgent(script=script, account=Account(truths)) as agent:
+    kind = ScriptedAgent
+    if script.dialect == WEBRTC:
+        kind = resolve_name(f"{_RTC}:RtcAgent")
+    async with kind(script=script, account=Account(truths)) as agent:
         sys.stdout.write(json.dumps({"ready": True, "url": agent.url}) + "\n")
         sys.stdout.flush()
         await asyncio.Event().wait()

@@ -14,6 +14,7 @@ from turngap.caller.dialects.registry import find_dialect
 from turngap.caller.dialects.session import Session
 from turngap.caller.endpoint import PIPECAT
 from turngap.caller.line import Line
+from turngap.caller.rtc.rtp import Datagram
 from turngap.core.clock import Clock
 from turngap.testing.agent import Account, Script, converse
 from turngap.testing.virtual import LoopClock
@@ -37,7 +38,7 @@ class End:
             self._outbox.put_nowait((self._clock.now_ns(), message))
 
     async def recv(self) -> bytes | str:
-        """Return the next message and set `arrived_ns` to its instant.
+        """Return the next message and set `arrived_ns` to its instant; bytes have it too.
 
         Raises:
             ConnectionClosed: the other end has closed the line, or has died.
@@ -47,7 +48,7 @@ class End:
             raise ConnectionClosedError(None, None)
         if isinstance(message, Close):
             raise ConnectionClosedOK(message, message, rcvd_then_sent=True)
-        return message
+        return message if isinstance(message, str) else Datagram.at(message, self.arrived_ns)
 
     def die(self) -> None:
         """Disappear without a closing handshake; earlier messages still arrive."""

@@ -108,6 +108,9 @@ class AgentHalf:
         return []
 
 
+# The dialect whose audio is RTP; `turngap.testing.rtc` sends and hears it.
+WEBRTC = "webrtc"
+
 _HERE = "turngap.testing.dialects"
 # The class of each dialect's half, by the dialect's name.
 HALVES = {
@@ -123,6 +126,7 @@ HALVES = {
     "telnyx": f"{_HERE}.telephony:TelnyxHalf",
     "twilio": f"{_HERE}.telephony:PhoneHalf",
     "vonage": f"{_HERE}.telephony:VonageHalf",
+    WEBRTC: f"{_HERE}.pipecat:WebRtcHalf",
 }
 
 

@@ -146,3 +146,29 @@ class PipecatEvalHalf(AgentHalf):
 
 def _json_message(kind: str, data: Any = None) -> Message:
     return json.dumps(rtvi(kind, data))
+
+
+class WebRtcHalf(PipecatEvalHalf):
+    """Speaks RTVI over a data channel, as a pipecat bot on SmallWebRTC does; its audio is RTP."""
+
+    in_rate = 48_000
+
+    def __init__(self) -> None:
+        super().__init__(48_000)
+
+    def receive_data(self, message: Message) -> tuple[list[FromCaller], list[Message]]:
+        # Its clients also send a bare "ping: NUMBER" to keep the channel open.
+        return super().receive_data(message) if message[:1] in ("{", b"{") else ([], [])
+
+    def audio(self, pcm: bytes) -> list[Message]:
+        return []
+
+    def turn_over(self, transcript: str) -> list[Message]:
+        heard = {"text": transcript, "timestamp": "", "final": True, "user_id": ""}
+        return [
+            _json_message("user-transcription", heard),
+            _json_message("user-stopped-speaking"),
+        ]
+
+    def reply_text(self, text: str) -> list[Message]:
+        return [_json_message("bot-llm-text", {"text": text})]

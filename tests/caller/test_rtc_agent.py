@@ -1,0 +1,95 @@
+"""The scripted agent on WebRTC: its script, its mouth and the faults of its line."""
+
+import asyncio
+import json
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pytest
+
+from turngap.core.errors import InputError
+from turngap.testing.agent import Reply, Script, voice
+from turngap.testing.rtc import AgentStream, Faults, RtcAgent
+
+SLOW = Reply(chunk_ms=40)
+AT_ONCE = Reply(paced=False)
+
+
+@pytest.mark.parametrize(
+    ("script", "what"),
+    [
+        (Script(dialect="webrtc", replies=(SLOW,)), "chunk_ms"),
+        (Script(dialect="webrtc", replies=(AT_ONCE,)), "paced"),
+        (Script(dialect="webrtc", rate=16_000), "rate"),
+        (Script(dialect="webrtc", wav=True), "wav"),
+        (Script(dialect="webrtc", idle_dbfs=-60.0), "idle_dbfs"),
+        (Script(dialect="twilio", loss=0.1), "loss"),
+        (Script(jitter_ms=20.0), "jitter_ms"),
+    ],
+)
+def test_a_script_that_its_dialect_cannot_do_is_refused(script: Script, what: str) -> None:
+    with pytest.raises(InputError, match=what):
+        script.half()
+
+
+def drawn(loss: float, jitter_ms: float, seed: int, packets: int = 5000) -> list[int | None]:
+    faults = Faults(loss, jitter_ms, seed)
+    return [faults.next_ns() for _ in range(packets)]
+
+
+def test_the_same_seed_gives_the_same_faults() -> None:
+    assert drawn(0.02, 20, seed=3) == drawn(0.02, 20, seed=3)
+    assert drawn(0.02, 20, seed=3) != drawn(0.02, 20, seed=4)
+    # Whether there is jitter changes nothing in what is lost.
+    lost = [late_ns is None for late_ns in drawn(0.02, 20, seed=3)]
+    assert lost == [late_ns is None for late_ns in drawn(0.02, 0, seed=3)]
+
+
+def test_faults_are_as_frequent_and_as_long_as_they_are_asked_for() -> None:
+    late_ms = [None if ns is None else ns / 1e6 for ns in drawn(0.02, 20, seed=1)]
+    kept = [ms for ms in late_ms if ms is not None]
+    assert late_ms.count(None) / len(late_ms) == pytest.approx(0.02, abs=0.01)
+    assert (min(kept) >= 0, max(kept) <= 20) == (True, True)
+    assert np.mean(kept) == pytest.approx(10, abs=0.5)
+    assert set(drawn(0, 0, seed=1)) == {0}
+
+
+@pytest.mark.parametrize("start", [7680, 7681, 10_000])
+def test_speech_begins_at_any_sample_and_stops_at_any(start: int) -> None:
+    stream, speech = AgentStream(0, 48_000), voice(100, 48_000)
+    silence = stream.read(0, 20_000)
+    stream.put(speech, start)
+    assert (stream.read(start, len(speech)) == speech).all()
+    stream.cut(start + 1000)
+    heard = stream.read(0, 20_000)
+    assert (heard[start : start + 1000] == speech[:1000]).all()
+    assert (heard[start + 1000 :] == silence[start + 1000 :]).all()
+    assert (heard[:start] == silence[:start]).all()
+
+
+def answered(url: str, path: str, body: bytes) -> tuple[int, dict[str, str]]:
+    try:
+        with urlopen(Request(url + path, body), timeout=10) as answer:
+            return answer.status, json.loads(answer.read())
+    except HTTPError as e:
+        return e.code, json.loads(e.read())
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/", b"{}", 404),
+        ("/api/offer", b"no JSON", 400),
+        ("/api/offer", b"{}", 400),
+        ("/api/offer", b'{"sdp": "v=0", "type": "offer"}', 400),
+    ],
+)
+def test_what_is_no_offer_is_refused_over_http(path: str, body: bytes, status: int) -> None:
+    async def course() -> tuple[int, dict[str, str]]:
+        async with RtcAgent(script=Script(dialect="webrtc")) as agent:
+            return await asyncio.to_thread(answered, agent.url, path, body)
+
+    code, said = asyncio.run(course())
+    assert code == status
+    assert said["detail"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from turngap.caller.dialects.encoding import event_of
+from turngap.caller.dialects.encoding import event_of, object_of
 from turngap.caller.dialects.openai_realtime import (
     OpenAIRealtimeSession,
     OpenAIRealtimeSettings,
@@ -32,9 +32,9 @@ class WebRtcSettings(DialectSettings):
 
     buffer: Annotated[int, Field(ge=0, le=1000)] | Literal["adaptive"] = 60
     """Playout buffer behind which the gap is stated too, in ms (40, 60, 80); or `adaptive`."""
-    stun: str = Field("", pattern=r"^(stun:\S+)?$")
+    stun: str = Field(default="", pattern=r"^(stun:\S+)?$")
     """STUN server, `stun:HOST:PORT`, which finds out this side's public address."""
-    turn: str = Field("", pattern=r"^(turns?:\S+)?$")
+    turn: str = Field(default="", pattern=r"^(turns?:\S+)?$")
     """TURN server, `turn:HOST:PORT` or `turn:HOST:PORT?transport=tcp`, which relays the call."""
     turn_username: str = ""
     """Name for the TURN server."""
@@ -92,10 +92,10 @@ class SmallWebRtcSession(PlainSession):
     def receive_data(self, message: Message) -> list[Incoming]:
         if isinstance(message, bytes):
             return self._audio.read(message)
-        payload = event_of(message)
-        # Its own messages are `signalling`: the call is to be offered anew, for video that this
-        # side does not take, or the bot leaves, and then the call ends.
-        if payload.get("label") == RTVI_LABEL and payload["type"] == "bot-interrupted":
+        payload = object_of(message)
+        # What is not RTVI is the transport's own (`signalling`): the call is to be offered anew,
+        # for video, which this side does not take, or the bot leaves, and then the call ends.
+        if payload.get("label") == RTVI_LABEL and payload.get("type") == "bot-interrupted":
             self._rtvi.flush_told = True
             return [Flush()]
         return self._rtvi.read(payload)

@@ -107,13 +107,13 @@ class RtcPeer:
         await self._gather()
         return self._described("active", remote.kinds, remote.mids, remote.opus)
 
-    async def connect(self, timeout_s: float, answer: str = "") -> None:
+    async def connect(self, timeout_s: float, answer: str | None = None) -> None:
         """Reach the other end and wait until the data channel is open.
 
         Raises:
             AgentError: the answer cannot be used, or a step fails or takes too long.
         """
-        if answer:
+        if answer is not None:
             self._remote = _Remote(answer, "answer")
             self._dtls._set_role("client" if self._remote.dtls.role == "server" else "server")
         remote = self._remote
@@ -123,7 +123,7 @@ class RtcPeer:
             async with asyncio.timeout(timeout_s):
                 for candidate in remote.candidates:
                     await self._ice.addRemoteCandidate(candidate)
-                if answer:
+                if answer is not None:
                     await self._ice.addRemoteCandidate(None)
                 await self._ice.start(remote.ice)
                 if self._ice.state != "completed":
@@ -390,13 +390,14 @@ class _Remote:
         if not data:
             raise AgentError(NO_CHANNEL, f"the {what} has no data channel")
         first, channel = audio[0], data[0]
-        if not (first.ice and first.dtls and first.dtls.fingerprints):
+        ice, dtls = first.ice, first.dtls
+        if not (ice and ice.usernameFragment and ice.password and dtls and dtls.fingerprints):
             raise AgentError(NO_SDP, f"the {what} has no ICE password or no DTLS fingerprint")
         kept: list[MediaDescription] = [first, channel]
         self.opus = opus[0] or OPUS
         self.kinds = [each.kind if each in kept else "" for each in media]
         self.mids = [str(each.rtp.muxId) for each in media]
-        self.ice, self.dtls = first.ice, first.dtls
+        self.ice, self.dtls = ice, dtls
         self.candidates = first.ice_candidates or channel.ice_candidates
         self.capabilities, self.port = channel.sctpCapabilities, channel.sctp_port or 5000
 

@@ -1,0 +1,270 @@
+"""Two ends of a WebRTC call on loopback: order and structure, and that nothing outlives a call."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from aiortc import RTCSctpTransport
+from websockets.exceptions import ConnectionClosed, ConnectionClosedOK
+
+from turngap.caller import arrival
+from turngap.caller.rtc import peer as module
+from turngap.caller.rtc.peer import (
+    NO_CHANNEL,
+    NO_DTLS,
+    NO_OPUS,
+    NO_ROUTE,
+    NO_SDP,
+    OPUS,
+    RtcPeer,
+    answering,
+    offering,
+)
+from turngap.caller.rtc.rtp import FRAME, Datagram, RtpPacket
+from turngap.caller.said import Message
+from turngap.clocks import MonotonicClock
+from turngap.core.errors import AgentError
+
+CLOCK = MonotonicClock()
+PATIENCE_S = 30.0
+
+
+def sockets() -> set[str]:
+    found: set[str] = set()
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.add(str(each.readlink()))
+    return {link for link in found if link.startswith("socket:")}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    threads, open_ = set(threading.enumerate()), sockets()
+    yield
+    assert {t for t in threading.enumerate() if not t.name.startswith("asyncio_")} <= threads
+    assert sockets() <= open_
+
+
+def no_tasks_are_left() -> None:
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@asynccontextmanager
+async def call(
+    changed: Callable[[str], str] = lambda answer: answer, timeout_s: float = PATIENCE_S
+) -> AsyncIterator[tuple[RtcPeer, RtcPeer]]:
+    """Make a call; `changed` changes its answer on the way."""
+    ends: list[RtcPeer] = []
+    tasks: list[asyncio.Task[None]] = []
+
+    async def exchange(offer: str) -> str:
+        agent, answer = await answering(offer, CLOCK)
+        ends.append(agent)
+        tasks.append(asyncio.create_task(agent.connect(timeout_s)))
+        return changed(answer)
+
+    try:
+        async with offering(exchange, CLOCK, loopback=True, timeout_s=timeout_s) as caller:
+            await tasks[0]
+            yield caller, ends[0]
+    finally:
+        for agent in ends:
+            await agent.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        no_tasks_are_left()
+
+
+def rtp(number: int) -> bytes:
+    return RtpPacket(0, number, number * FRAME, 0, b"\xf8sound", marker=number == 0).pack()
+
+
+async def test_texts_and_packets_arrive_in_order_with_their_instants() -> None:
+    async with call() as (caller, agent):
+        assert (caller.is_stamped, agent.is_stamped) == (True, True)
+        for sends, hears in ((caller, agent), (agent, caller)):
+            await sends.send("hello")
+            assert await hears.recv() == "hello"
+            instants = [hears.arrived_ns]
+            for number in range(4):
+                assert sends.send_now(rtp(number))
+                datagram = await hears.recv()
+                assert isinstance(datagram, Datagram)
+                packet = RtpPacket.parse(datagram)
+                assert (packet.payload_type, packet.sequence) == (OPUS, number)
+                assert (packet.timestamp, packet.payload) == (number * FRAME, b"\xf8sound")
+                assert packet.marker == (number == 0)
+                assert hears.arrived_ns == datagram.arrived_ns
+                instants.append(hears.arrived_ns)
+                assert packet.ssrc != RtpPacket.parse(rtp(0)).ssrc
+            assert instants[1:] == sorted(instants[1:])
+
+
+async def test_an_arrival_is_the_kernels_and_not_the_reading() -> None:
+    async with call() as (caller, agent):
+        agent.send_now(rtp(0))
+        sent_ns = CLOCK.now_ns()
+        while CLOCK.now_ns() < sent_ns + 50_000_000:  # nothing is read meanwhile
+            pass
+        assert isinstance(await caller.recv(), Datagram)
+        assert caller.arrived_ns < sent_ns + 50_000_000
+
+
+async def test_messages_are_taken_as_they_arrive_and_refused_ones_wait() -> None:
+    async with call() as (caller, agent):
+        taken: list[Message] = []
+
+        def takes(message: Message) -> bool:
+            taken.append(message)
+            return message in ("a", "b")
+
+        caller.takes = takes
+        for text in "abcd":
+            await agent.send(text)
+        assert [await caller.recv(), await caller.recv()] == ["c", "d"]
+        assert taken[:3] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("who", ["caller", "agent"])
+async def test_the_other_end_learns_that_one_has_hung_up(who: str) -> None:
+    async with call() as ends:
+        leaves, stays = ends if who == "caller" else ends[::-1]
+        await leaves.send("last")
+        assert await stays.recv() == "last"
+        await leaves.close()
+        for peer in (stays, leaves):
+            with pytest.raises(ConnectionClosedOK):
+                await peer.recv()
+            assert not peer.send_now(rtp(0))
+            with pytest.raises(ConnectionClosed):
+                await peer.send("more")
+        await leaves.close()
+
+
+async def test_what_nobody_reads_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_EARLY", 3)
+    async with call() as (caller, agent):
+        for text in "abcde":
+            await agent.send(text)
+        await agent.send("last")
+        while caller.send_now("x"):
+            await CLOCK.sleep_until_ns(CLOCK.now_ns() + 1_000_000)
+        assert [await caller.recv() for _ in range(4)] == list("abcd")
+        with pytest.raises(ConnectionClosed, match="wait to be read"):
+            await caller.recv()
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind"),
+    [
+        (lambda answer: answer.replace("opus/48000/2", "PCMU/8000"), NO_OPUS),
+        (lambda answer: answer.replace("m=application 9", "m=application 0"), NO_CHANNEL),
+        (lambda answer: answer.replace("a=ice-pwd", "a=x"), NO_SDP),
+        (lambda answer: "<html>", NO_OPUS),
+        (lambda answer: "v=0\r\nm=audio", NO_SDP),
+        (lambda answer: "", NO_OPUS),
+    ],
+)
+async def test_an_answer_that_cannot_be_used_is_refused(
+    changed: Callable[[str], str], kind: str
+) -> None:
+    with pytest.raises(AgentError) as raised:
+        async with call(changed):
+            pass
+    assert raised.value.kind == kind
+
+
+async def test_an_agent_that_cannot_be_reached_names_the_settings() -> None:
+    async def exchange(offer: str) -> str:
+        agent, answer = await answering(offer, CLOCK)
+        await agent.close()
+        return answer
+
+    with pytest.raises(AgentError, match="there was no way to it") as raised:
+        async with offering(exchange, CLOCK, loopback=True, timeout_s=0.3):
+            pass
+    assert raised.value.kind == NO_ROUTE
+    assert "stun=stun:HOST:PORT" in raised.value.hint
+    assert "the agent host 127.0.0.1" in raised.value.hint
+    no_tasks_are_left()
+
+
+async def test_an_agent_with_another_certificate_is_not_talked_to() -> None:
+    def forged(answer: str) -> str:
+        return answer.replace("a=fingerprint:sha-256 ", "a=fingerprint:sha-256 00:", 2)
+
+    with pytest.raises(AgentError) as raised:
+        async with call(forged):
+            pass
+    assert raised.value.kind == NO_DTLS
+
+
+async def test_a_data_channel_that_does_not_open_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def start(*_: object) -> None:
+        raise ConnectionError
+
+    monkeypatch.setattr(RTCSctpTransport, "start", start)
+    with pytest.raises(AgentError, match="its data channel did not open") as raised:
+        async with call():
+            pass
+    assert raised.value.kind == NO_CHANNEL
+
+
+async def test_a_caller_that_gives_up_half_way_leaves_nothing() -> None:
+    asked = asyncio.Event()
+
+    async def exchange(offer: str) -> str:
+        asked.set()
+        return await asyncio.get_running_loop().create_future()
+
+    async def calls() -> None:
+        async with offering(exchange, CLOCK, loopback=True):
+            pass
+
+    task = asyncio.create_task(calls())
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    no_tasks_are_left()
+
+
+@pytest.mark.parametrize("at", ["ice", "dtls"])
+def test_a_name_inside_aiortc_that_is_gone_is_named(at: str) -> None:
+    inside: dict[str, Any] = {
+        of: SimpleNamespace(**dict.fromkeys(names)) for of, names in module.PRIVATE.items()
+    }
+    inside["ice"]._connection = inside["connection"]
+    module._check_private(cast("Any", inside["ice"]), cast("Any", inside["dtls"]))
+    gone = module.PRIVATE[at][0]
+    delattr(inside[at], gone)
+    with pytest.raises(AgentError, match=f"aiortc .* have no .*{gone}") as raised:
+        module._check_private(cast("Any", inside["ice"]), cast("Any", inside["dtls"]))
+    assert "pip install" in raised.value.hint
+
+
+def test_a_transport_that_hides_its_socket_is_not_stamped() -> None:
+    transport = cast("asyncio.BaseTransport", SimpleNamespace())
+    assert not arrival.stamp_udp(transport, CLOCK, Datagram.at)
+
+
+async def test_an_offer_of_a_browser_with_video_gets_audio_and_data_alone() -> None:
+    caller = RtcPeer(CLOCK, (), loopback=True)
+    offer = await caller.offer("chat")
+    audio, _, data = offer.partition("m=application")
+    video = audio[audio.index("m=audio") :].replace("m=audio", "m=video").replace("mid:0", "mid:v")
+    agent, answer = await answering(f"{audio}{video}m=application{data}", CLOCK)
+    await agent.close()
+    await caller.close()
+    media = [line for line in answer.split("\r\n") if line.startswith(("m=", "a=group"))]
+    assert media[0] == "a=group:BUNDLE 0 1"
+    assert [line.split(" ")[:2] for line in media[1:]] == [
+        ["m=audio", "9"],
+        ["m=video", "0"],
+        ["m=application", "9"],
+    ]
+    no_tasks_are_left()

@@ -5,7 +5,8 @@
 A loopback agent answers after known times, once over a line that loses nothing and once with 2 %
 loss. Each RTP packet that arrives goes to turngap's ear and to aiortc's `RTCRtpReceiver`, whose
 track is read as its users read it: a sample is heard when `recv` returns its frame, plus its place
-in the frame. The truth is when the packet with the first loud sample was sent.
+in the frame. The truth is when the packet with the first loud sample was sent; turns without such a
+packet are left out, and so are those before the first loss.
 """
 
 import argparse
@@ -14,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
@@ -43,14 +43,17 @@ from turngap.testing.agent import Truth, read_truths, script_to_json
 
 DIALECT, BUFFER_MS, OPUS = "webrtc", 60.0, 111
 BEGIN = "<!-- made by benchmarks/webrtc_ears.py -->"
-LOSSES = (0.0, 0.02)
+LINES = {"no loss": 0.0, "2 % loss, from the first on": 0.02}
 EARS = ("at arrival", f"behind {BUFFER_MS:g} ms", "aiortc's track")
-# Where the second half of a call's turns begins.
-HALVES = ("first half", "second half")
 
 
 class Track:
-    """aiortc's receiver and its track; `onsets_ns` has when a sound began to be heard there."""
+    """aiortc's receiver and its track.
+
+    Attributes:
+        onsets_ns: when a sound began to be heard there.
+        lost_ns: the arrival of the packet after the first loss.
+    """
 
     def __init__(self, clock: Clock) -> None:
         transport: Any = SimpleNamespace(
@@ -61,11 +64,18 @@ class Track:
         self._receiver = RTCRtpReceiver("audio", transport)
         self._track = self._receiver._track = RemoteStreamTrack("audio")
         self._clock = clock
+        self._next: int | None = None
         self.onsets_ns: list[int] = []
+        self.lost_ns: int | None = None
 
     def take(self, datagram: Datagram) -> None:
         packet = RtpPacket.parse(bytes(datagram))
         packet.payload_type = OPUS
+        if self.lost_ns is None and packet.sequence_number != (
+            self._next or packet.sequence_number
+        ):
+            self.lost_ns = datagram.arrived_ns
+        self._next = packet.sequence_number + 1 & 0xFFFF
         arrival_ms = round(ns_to_ms(datagram.arrived_ns))
         course = self._receiver._handle_rtp_packet(packet, arrival_ms)
         try:
@@ -99,6 +109,7 @@ class Turn:
     """One turn: how far off each ear was, in ms; None where it heard nothing."""
 
     errors_ms: tuple[float | None, ...]
+    end_ns: int  # of the person
     is_lost: bool  # the packet of the onset
 
 
@@ -116,7 +127,7 @@ def tapped(track: Track) -> Iterator[None]:
 
 
 async def measured(turns: int, loss: float, folder: Path) -> list[Turn]:
-    """Play known gaps over a line with this loss."""
+    """Play known gaps over a line with this loss; leave out lost first words, and what precedes."""
     replies = plan(turns, seed=1, dialect=DIALECT)
     script = replace(loopback_script(replies, DIALECT), loss=loss)
     truths, log = folder / f"{loss}.jsonl", folder / "agent.log"
@@ -136,7 +147,9 @@ async def measured(turns: int, loss: float, folder: Path) -> list[Turn]:
             listening.cancel()
             await asyncio.wait([listening])
     known = read_truths(truths)
-    return [_turn(turn, known[turn.turn.turn], track.onsets_ns) for turn in played]
+    heard = [_turn(turn, known[turn.turn.turn], track.onsets_ns) for turn in played]
+    since_ns = (track.lost_ns or clock.now_ns()) if loss else 0
+    return [turn for turn in heard if turn.end_ns > since_ns and not turn.is_lost]
 
 
 def _turn(played: PlayedTurn, truth: Truth, onsets_ns: Sequence[int]) -> Turn:
@@ -150,26 +163,18 @@ def _turn(played: PlayedTurn, truth: Truth, onsets_ns: Sequence[int]) -> Turn:
         behind_ns = turn.gap_ns + turn.playout_ns
     gaps = ((turn.gap_ns, sent_ns), (behind_ns, due_ns), (ns, sent_ns))
     errors = (None if gap is None else ns_to_ms(gap - true_ns) for gap, true_ns in gaps)
-    return Turn(tuple(errors), truth.gap_ns is None)
+    return Turn(tuple(errors), end_ns, truth.gap_ns is None)
 
 
-def rows(loss: float, turns: Sequence[Turn]) -> list[str]:
-    """Return a line for each ear; turns whose first word was lost are not in it."""
-    kept = [turn for turn in turns if not turn.is_lost]
+def rows(line: str, turns: Sequence[Turn]) -> list[str]:
+    """Return a row for each ear."""
     lines: list[str] = []
     for number, ear in enumerate(EARS):
-        all_errors = [turn.errors_ms[number] for turn in kept]
-        errors = [error for error in all_errors if error is not None]
+        errors = [e for turn in turns if (e := turn.errors_ms[number]) is not None]
         figures = [percentile(errors, q).value for q in (0.5, 0.95)]
         shown = ["n too small" if f is None else f"{f:+.1f}" for f in figures]
-        half = len(all_errors) // 2
-        halves = [
-            [e for e in part if e is not None] for part in (all_errors[:half], all_errors[half:])
-        ]
-        shown += [f"{median(part):+.1f}" if part else "none" for part in halves]
-        lowest = f"{min(errors):+.1f} to {max(errors):+.1f}" if errors else "none"
-        cells = (f"{loss:.0%}", ear, f"{len(errors)} of {len(kept)}", *shown, lowest)
-        lines.append(f"| {' | '.join(cells)} |")
+        ends = f"{min(errors):+.1f} … {max(errors):+.1f}" if errors else "none"
+        lines.append(f"| {' | '.join((line, ear, str(len(errors)), *shown, ends))} |")
     return lines
 
 
@@ -182,11 +187,11 @@ def main() -> None:
     )
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into a page")
     given = parser.parse_args()
-    head = ("loss", "heard", "turns", "p50, ms", "p95", *HALVES, "from … to")
+    head = ("line", "heard", "n", "p50, ms", "p95", "least … most")
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     with errors_told(), TemporaryDirectory(prefix="turngap-ears-") as folder, undisturbed():
-        for loss in LOSSES:
-            lines += rows(loss, asyncio.run(measured(given.turns, loss, Path(folder))))
+        for line, loss in LINES.items():
+            lines += rows(line, asyncio.run(measured(given.turns, loss, Path(folder))))
             print("\n".join(lines[-len(EARS) :]), flush=True)
     text = "\n".join(lines)
     if given.write is not None:

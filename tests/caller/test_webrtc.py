@@ -383,8 +383,8 @@ async def test_a_call_is_made_heard_compared_and_hung_up() -> None:
         async with Endpoint(url, headers=("X-Tenant: me",)).open(CLOCK) as line:
             offset = await line.clock_offset()
             assert (offset.n, offset.bound_ns is not None) == (12, True)
-            for _ in range(3):
-                await line.send_audio(np.zeros(FRAME, dtype=np.int16))
+            for samples in (FRAME + 50, 3, 2 * FRAME - 50):  # as a page's microphone gives them
+                await line.send_audio(np.zeros(samples, dtype=np.int16))
             heard: list[AudioChunk] = []
             while len(heard) < 3:
                 heard += [e for e in (await line.next())[1] if isinstance(e, AudioChunk)]

@@ -127,7 +127,8 @@ def installed_turngap(inputs: Inputs, work: Path, environment: Environment) -> P
         GateError: it cannot be installed.
     """
     venv = made_venv(work / "turngap")
-    what = f"turngap=={inputs.turngap}" if inputs.turngap else str(ROOT)
+    extra = "[webrtc]" if inputs.url.startswith(("http://", "https://")) else ""
+    what = f"turngap{extra}=={inputs.turngap}" if inputs.turngap else f"{ROOT}{extra}"
     code = shown(
         f"Install turngap from {what}",
         [venv / "bin/python", "-m", "pip", "install", "--quiet", what],

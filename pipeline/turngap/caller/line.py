@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, Protocol, runtime_checkable
 
+import numpy as np
 from websockets.exceptions import ConnectionClosed
 
 from turngap.caller.dialects.session import Session
@@ -27,6 +28,7 @@ from turngap.caller.said import (
     UnplayableError,
     Unreadable,
 )
+from turngap.caller.stream import PACKET_MS
 from turngap.caller.wav import WavReader
 from turngap.core.audio import Pcm
 from turngap.core.clock import Clock
@@ -114,6 +116,7 @@ class Line:
         self._early: deque[tuple[int, Incoming]] = deque()
         self._early_bytes = 0
         self._wav = WavReader()
+        self._rest: Pcm = np.zeros(0, dtype=np.int16)
 
     @property
     def rate(self) -> int:
@@ -136,9 +139,19 @@ class Line:
         return getattr(self._session, "lead", 0)
 
     async def send_audio(self, pcm: Pcm) -> None:
-        """Send one packet at the line's rate; if the line is lost, `receive` reports it."""
-        if (rest := self.send_audio_now(self.prepare_audio(pcm))) is not None:
-            await rest
+        """Send audio at the line's rate; if the line is lost, `receive` reports it.
+
+        Coded audio goes out in whole packets; what is left waits for the next call.
+        """
+        packets = [pcm]
+        if self.lead:
+            size = self.rate * PACKET_MS // 1000
+            pcm = np.concatenate((self._rest, pcm))
+            whole = len(pcm) // size * size
+            packets, self._rest = list(pcm[:whole].reshape(-1, size)), pcm[whole:]
+        for packet in packets:
+            if (rest := self.send_audio_now(self.prepare_audio(packet))) is not None:
+                await rest
 
     def prepare_audio(self, pcm: Pcm) -> bytes:
         """Return what `send_audio_now` takes; call it in the order of the packets."""

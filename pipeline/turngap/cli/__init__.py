@@ -54,6 +54,7 @@ _COMMANDS: tuple[tuple[str, Callable[[Any, Asked], None], tuple[str, ...]], ...]
     (MEASURE, measuring.replay, (
         "turngap replay",
         "turngap replay coffee-order --repeat 5",
+        "turngap replay --agent http://127.0.0.1:7860",
         "turngap replay --agent ws://127.0.0.1:8765/ws",
         'turngap replay --start "python bot.py" --agent ws://127.0.0.1:8765/ws',
         "turngap replay mine.yaml --agent ws://127.0.0.1:8765/ws",

@@ -88,7 +88,7 @@ OWN: tuple[Option, ...] = (
         unit="STACK", complete="stack",
     ),
     Option(
-        "agent", ("init",), BOT, "The ws:// URL of your bot, or a built-in agent's name.",
+        "agent", ("init",), BOT, "Your bot's ws:// or http:// URL, or a built-in agent's name.",
         unit="URL|STACK",
     ),
     Option(

@@ -164,8 +164,9 @@ _PLAYERS = ("replay", "check", "compare", "turns", "load")
 _CALLERS = ("replay", "check", "turns", "load")
 _SERVERS = ("serve", "talk")
 BOT_HELP = (
-    "the ws:// URL of your bot ('POST http://HOST/start' gets one for each call), or a built-in "
-    "agent: the name of a stack (embedded, stock, local, gpu) or a stack file (.toml)."
+    "the ws:// URL of your bot ('POST http://HOST/start' gets one for each call), its http:// URL "
+    "for calls over WebRTC, or a built-in agent: the name of a stack (embedded, stock, local, gpu) "
+    "or a stack file (.toml)."
 )
 LLM_HELP = "[LABEL=]BACKEND[,KEY=VALUE…]"
 _O = Option

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from turngap.caller.dialects.registry import transport_of
 from turngap.caller.endpoint import NO_TRANSPORT, Endpoint
 from turngap.caller.identify import identify
 from turngap.caller.starting import place_of
@@ -167,7 +168,7 @@ async def reached(
 def _with_paths(url: str, paths: Sequence[str]) -> list[str]:
     """Return the URL where it has a path, else the URL with each of these paths."""
     parts = urlsplit(url)
-    if parts.path not in ("", "/") or parts.query:
+    if parts.path not in ("", "/") or parts.query or transport_of(url) == "webrtc":
         return [url]
     return [urlunsplit(parts._replace(path=path)) for path in paths]
 

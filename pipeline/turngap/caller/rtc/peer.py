@@ -118,7 +118,7 @@ class RtcPeer:
             self._dtls._set_role("client" if self._remote.dtls.role == "server" else "server")
         remote = self._remote
         assert remote is not None
-        step = (NO_ROUTE, "no way to it for its audio (ICE)", self._no_route(remote))
+        step = (NO_ROUTE, "UDP does not get through to it (ICE)", self._no_route(remote))
         try:
             async with asyncio.timeout(timeout_s):
                 for candidate in remote.candidates:
@@ -128,7 +128,7 @@ class RtcPeer:
                 await self._ice.start(remote.ice)
                 if self._ice.state != "completed":
                     raise _failed(*step)
-                step = (NO_DTLS, "no encryption with it (DTLS)", "is a firewall in between?")
+                step = (NO_DTLS, "no encryption was agreed with it (DTLS)", "")
                 await self._dtls.start(remote.dtls)
                 if self._dtls.state != "connected":
                     raise _failed(*step)
@@ -403,8 +403,8 @@ class _Remote:
 
 
 def _failed(kind: str, what: str, hint: str, within_s: float = 0.0) -> AgentError:
-    within = f" within {within_s:g} s" if within_s else ""
-    return AgentError(kind, f"the agent answered the call, but{within} there was {what}", hint=hint)
+    after = f" within {within_s:g} s" if within_s else ""
+    return AgentError(kind, f"the agent answered the call, but {what}{after}", hint=hint)
 
 
 def _in_due_form() -> ConnectionClosed:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 from turngap.core.errors import InputError
+from turngap.play.calibrate import calibrate, faults_of
+from turngap.report.run import calibration_block
 from turngap.testing.agent import Reply, Script, voice
 from turngap.testing.rtc import AgentStream, Faults, RtcAgent
 
@@ -59,7 +62,7 @@ def test_faults_are_as_frequent_and_as_long_as_they_are_asked_for() -> None:
 def test_speech_begins_at_any_sample_and_stops_at_any(start: int) -> None:
     stream, speech = AgentStream(0, 48_000), voice(100, 48_000)
     silence = stream.read(0, 20_000)
-    stream.put(speech, start)
+    assert stream.place(speech, start, phase=start % stream.grid) == start
     assert (stream.read(start, len(speech)) == speech).all()
     stream.cut(start + 1000)
     heard = stream.read(0, 20_000)
@@ -93,3 +96,42 @@ def test_what_is_no_offer_is_refused_over_http(path: str, body: bytes, status: i
     code, said = asyncio.run(course())
     assert code == status
     assert said["detail"]
+
+
+@pytest.mark.parametrize(
+    ("line", "faults"),
+    [
+        ("", (0.0, 0.0)),
+        ("loss=2%,jitter=20", (0.02, 20.0)),
+        ("jitter=7.5ms", (0.0, 7.5)),
+        ("loss=0.5%", (0.005, 0.0)),
+    ],
+)
+def test_a_line_is_given_by_its_loss_and_jitter(line: str, faults: tuple[float, float]) -> None:
+    assert faults_of(line, "webrtc") == pytest.approx(faults)
+
+
+@pytest.mark.parametrize(
+    "line", ["loss=2", "loss=60%", "jitter=20s", "jitter=501", "loss=2%jitter=1", "bad", ","]
+)
+def test_a_line_that_is_none_is_refused(line: str) -> None:
+    with pytest.raises(InputError, match="--line"):
+        faults_of(line, "webrtc")
+
+
+def test_a_line_without_packets_is_refused() -> None:
+    with pytest.raises(InputError, match="twilio does not have"):
+        faults_of("loss=2%", "twilio")
+
+
+def test_known_gaps_are_measured_over_sockets(tmp_path: Path) -> None:
+    """All that two processes add; how much it is depends on the machine."""
+    found = asyncio.run(
+        calibrate(3, dialect="webrtc,buffer=40", line="jitter=5", log=tmp_path / "log")
+    )
+    assert (len(found.samples), found.lost, found.missed) == (3, (), 0)
+    assert (found.rate, found.agent_rate, found.buffer_ms) == (48_000, 48_000, 40)
+    assert all(abs(sample.error_ms) < 100 for sample in found.samples)
+    document = found.as_json()
+    assert document["playout"]["error_ms"]["n"] == 3
+    assert "behind 40 ms of buffer" in calibration_block(document, 100).plain

@@ -235,8 +235,8 @@ def plan(turns: int, seed: int, dialect: str = PIPECAT) -> list[Reply]:
     return [combinations[i] for i in itertools.islice(itertools.cycle(order), turns)]
 
 
-_LINE = re.compile(r"(?:loss=(\d+(?:\.\d+)?)%)?,?(?:jitter=(\d+(?:\.\d+)?)(?:ms)?)?")
-MOST_LOSS, MOST_JITTER_MS = 0.5, 500.0
+_LINE = re.compile(r"(?:loss=(\d+\.?\d*)%)?(?:(?:^|,)jitter=(\d+\.?\d*)(?:ms)?)?")
+MOST_LOSS_PERCENT, MOST_JITTER_MS = 50.0, 500.0
 
 
 def faults_of(line: str, dialect: str) -> tuple[float, float]:
@@ -252,15 +252,15 @@ def faults_of(line: str, dialect: str) -> tuple[float, float]:
             hint="calibrate --dialect webrtc --line loss=2%,jitter=20",
         )
     found = _LINE.fullmatch(line)
-    loss, jitter_ms = (float(part or 0) for part in (found.groups() if found else ("", "")))
-    if not found or loss / 100 > MOST_LOSS or jitter_ms > MOST_JITTER_MS:
+    percent, jitter_ms = (float(part or 0) for part in (found.groups() if found else ("", "")))
+    if not found or percent > MOST_LOSS_PERCENT or jitter_ms > MOST_JITTER_MS:
         raise InputError(
             "calibrate.line",
-            f"--line {line!r} is no loss up to {MOST_LOSS:.0%} and jitter up to "
+            f"--line {line!r} is no loss up to {MOST_LOSS_PERCENT:g}% and jitter up to "
             f"{MOST_JITTER_MS:g} ms",
             hint="for example: --line loss=2%,jitter=20",
         )
-    return loss / 100, jitter_ms
+    return percent / 100, jitter_ms
 
 
 async def calibrate(

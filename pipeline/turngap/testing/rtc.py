@@ -24,7 +24,7 @@ from turngap.caller.rtc.playout import FixedBuffer
 from turngap.caller.rtc.rtp import FRAME, FRAME_MS, RATE, Datagram
 from turngap.caller.said import AudioChunk, Message
 from turngap.caller.stream import Rest, Sender, UserStream
-from turngap.clocks import MonotonicClock
+from turngap.clocks import MonotonicClock, others_first
 from turngap.core.audio import Pcm, SpeechEnd, SpeechStart
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
 from turngap.core.errors import AgentError
@@ -43,18 +43,13 @@ from turngap.testing.agent import (
 from turngap.testing.dialects import AgentHalf
 
 _FRAME_NS = ms_to_ns(FRAME_MS)
-# A packet is read one ahead, with the encoder's look-ahead, and leaves when it has sounded.
 CONNECT_TIMEOUT_S = 10.0
-AHEAD_MS = 3 * FRAME_MS
-# What is left to wait if a packet is sent late.
-LOOK_NS = ms_to_ns(1)
 
 # The end of a tone is looked for this far from where its level says it is.
 _NEAR = RATE // 100
 _TONE = tone(RATE).astype(np.float64)
 _SIZE = 1 << (len(_TONE) + 2 * _NEAR).bit_length()
 _TONE_SPECTRUM = np.conj(np.fft.rfft(_TONE, _SIZE))
-_KEPT = RATE  # samples
 # Less likeness than this, and it was no such tone.
 _ALIKE = 0.9
 
@@ -73,11 +68,7 @@ class Faults:
 
 
 class AgentStream(UserStream):
-    """The agent's side of the line, on which speech may begin at any sample, and stop."""
-
-    def put(self, pcm: Pcm, start: int) -> None:
-        """Put speech into the stream at a sample."""
-        self.place(pcm, start, phase=start % self.grid)
+    """The agent's side of the line, on which speech may stop."""
 
     def cut(self, sample: int) -> None:
         """Drop all speech from a sample on."""
@@ -107,19 +98,18 @@ class AgentMouth:
 
     async def run(self) -> None:
         """Send until cancelled, or until the line is lost."""
-        with suppress(ConnectionClosed):
-            try:
+        try:
+            with suppress(ConnectionClosed):
                 await self._sender.run(lambda _: None)
-            finally:
-                for task in self._late:
-                    task.cancel()
+        finally:
+            for task in self._late:
+                task.cancel()
 
     def place(self, pcm: Pcm, at_ns: int) -> int:
         """Let speech begin to arrive at an instant, or as soon as can be; return its start."""
         soonest = self._sender.next_sample + FRAME + LOOKAHEAD
         start = max(soonest, self._stream.sample_at(at_ns - _FRAME_NS))
-        self._stream.put(pcm, start)
-        return start
+        return self._stream.place(pcm, start, phase=start % self._stream.grid)
 
     def cut(self, at_ns: int) -> None:
         """Let no more speech arrive from an instant on."""
@@ -133,7 +123,7 @@ class AgentMouth:
         """Return when a sample arrived, once that is known; None if its packet was dropped."""
         packet, offset = divmod(sample, FRAME)
         while packet not in self.sent_ns and packet not in self.dropped:
-            await self._clock.sleep_until_ns(self._clock.now_ns() + LOOK_NS)
+            await self._clock.sleep_until_ns(self._clock.now_ns() + ms_to_ns(1))
         sent_ns = self.sent_ns.get(packet)
         return None if sent_ns is None else sent_ns + samples_to_ns(offset, RATE)
 
@@ -154,8 +144,7 @@ class AgentMouth:
     async def _send_at(self, due_ns: int, number: int, data: bytes) -> None:
         await self._clock.sleep_until_ns(due_ns)
         with suppress(ConnectionClosed):
-            if (rest := self._send_now(number, data)) is not None:
-                await rest
+            await (self._send_now(number, data) or others_first())
 
     def _send_now(self, number: int, data: bytes) -> Rest:
         self.sent_ns[number] = self._clock.now_ns()
@@ -167,7 +156,8 @@ class AgentMouth:
 class RtpSession(AgentSession):
     """One connection: RTVI over the data channel, and audio in RTP packets."""
 
-    ahead_ns = ms_to_ns(AHEAD_MS)
+    # A packet is read one ahead, with the encoder's look-ahead, and leaves when it has sounded.
+    ahead_ns = 3 * _FRAME_NS
     # Of a louder one, what Opus lets sound before its beginning is audible for up to 2 ms.
     voice_dbfs = -14.0
 
@@ -191,7 +181,7 @@ class RtpSession(AgentSession):
         assert isinstance(message, Datagram)
         for heard in self._hearing.read(message):
             if isinstance(heard, AudioChunk) and heard.packet is not None:
-                self._recent = np.concatenate((self._recent, heard.pcm))[-_KEPT:]
+                self._recent = np.concatenate((self._recent, heard.pcm))[-RATE:]
                 self._came += len(heard.pcm)
                 self._on_audio(heard.packet.arrived_ns, heard.pcm)
 
@@ -208,11 +198,7 @@ class RtpSession(AgentSession):
         return event.sample - _NEAR + best if alike[best] > _ALIKE * whole else event.sample
 
     async def _speak(
-        self,
-        answer: Answer,
-        reply: Reply,
-        chunks: list[bytes],
-        user_end_ns: int | None = None,
+        self, answer: Answer, reply: Reply, chunks: list[bytes], user_end_ns: int | None = None
     ) -> None:
         pcm = np.frombuffer(b"".join(chunks), dtype="<i2")
         if reply.action in ("break_off", "die_midway"):

@@ -142,6 +142,14 @@ def test_openais_session_is_asked_for_without_formats_and_its_reply_ends_when_it
     assert read("response.output_audio.delta", delta="AAAA") == []
 
 
+def test_a_server_that_does_not_say_what_it_plays_drops_it_when_it_hears_the_person() -> None:
+    session = openai()
+    for event in ({"type": "session.created"}, {"type": "session.updated"}):
+        session.receive_data(json.dumps(event))
+    speech = json.dumps({"type": "input_audio_buffer.speech_started"})
+    assert session.receive_data(speech) == [Flush()]
+
+
 # --- addresses ------------------------------------------------------------------------------------
 
 

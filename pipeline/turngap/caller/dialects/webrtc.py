@@ -112,8 +112,8 @@ class SmallWebRtcSession(PlainSession):
 class OpenAIRtcSession(OpenAIRealtimeSession):
     """Speaks to a server of OpenAI's Realtime API over WebRTC.
 
-    The server plays its replies itself, so it knows what was heard, and says when it begins, ends
-    and drops them.
+    The server plays its replies itself, so it knows what was heard. OpenAI's says when it begins,
+    ends and drops them; another may say no more than that it hears the person, and drop them then.
     """
 
     name = "webrtc-openai"
@@ -124,6 +124,7 @@ class OpenAIRtcSession(OpenAIRealtimeSession):
         self.rate = 48_000
         self._audio = RtpAudio(settings)
         self.lead, self.prepare = self._audio.lead, self._audio.pack
+        self._tells = False  # it has said that it plays
         self._plays = self._made = False  # it plays a reply, and has made the whole of it
 
     def receive_data(self, message: Message) -> list[Incoming]:
@@ -131,7 +132,7 @@ class OpenAIRtcSession(OpenAIRealtimeSession):
             return self._audio.read(message)
         match event_of(message)["type"]:
             case "output_audio_buffer.started":
-                self._plays = True
+                self._tells = self._plays = True
             case "output_audio_buffer.stopped":
                 whole, self._plays, self._made = self._made, False, False
                 return [ReplyDone(whole=whole)]
@@ -148,6 +149,9 @@ class OpenAIRtcSession(OpenAIRealtimeSession):
             return said
         self._made |= any(isinstance(each, ReplyDone) for each in said)
         return [each for each in said if not isinstance(each, ReplyDone)]
+
+    def _interrupt(self, replies: list[str], *, flush: bool) -> list[Incoming]:
+        return super()._interrupt(replies, flush=flush or not self._tells)
 
     def _update(self, told: Setup) -> dict[str, Any]:
         update = super()._update(told)

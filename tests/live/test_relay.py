@@ -106,6 +106,9 @@ class Made:
         match kind:
             case "audio":
                 return [said.AudioChunk(np.full(int(text), 9000, np.int16), 24_000)]
+            case "packet":
+                packet = said.Packet(0, 0, 0, goes_on=True)
+                return [said.AudioChunk(np.full(int(text), 9000, np.int16), 24_000, packet=packet)]
             case "flush":
                 return [said.Flush()]
             case "done":
@@ -140,6 +143,7 @@ def relayed(
     course: Callable[[PageInMemory], Any],
     agent: Script | Course | None = None,
     session: Session | None = None,
+    ready_ms: float = 0,
 ) -> tuple[PageInMemory, Delays]:
     """Return the page's messages in a conversation in which it behaves as `course` says."""
 
@@ -149,6 +153,7 @@ def relayed(
         async with line_to(agent or Script(), session, clock) as line:
             offset = await line.clock_offset()
             relay = asyncio.create_task(Relay(line, page, clock, offset, delays).run())
+            await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(ready_ms))
             page.put(message_frame(rtvi("client-ready", {"version": "2.2.0"})))
             talking = asyncio.create_task(course(page))
             await asyncio.wait({relay, talking}, return_when=asyncio.FIRST_COMPLETED)
@@ -239,6 +244,24 @@ def test_what_the_page_has_played_is_told_and_a_reply_is_over_when_it_has_sounde
         ("played", 9_000),
         ("played", 24_000),
     ]
+
+
+def test_what_came_of_an_endless_stream_before_the_page_was_ready_does_not_delay_it() -> None:
+    made = Made()
+
+    async def course(page: PageInMemory) -> None:
+        await page.until(lambda: page.sample == 480)
+        page.played(0, 480)
+        await page.until(lambda: ("played", 480 + 480) in made.calls)
+
+    async def agent(end: Any, clock: Clock) -> None:
+        for _ in range(2):
+            await end.send("packet 480")
+            await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(100))
+        await asyncio.Event().wait()
+
+    page, _ = relayed(course, agent, made, ready_ms=120)
+    assert page.sample == 480
 
 
 @pytest.mark.parametrize("answers", [True, False])

@@ -22,7 +22,7 @@ from turngap.caller.endpoint import Endpoint
 from turngap.caller.identify import identify
 from turngap.caller.intake import Intake
 from turngap.caller.line import Line
-from turngap.core.clock import Clock
+from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError, InputError
 from turngap.core.run_record import OffsetRecord
 from turngap.core.secrets import text_without_secrets
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 # The page answers a flush within a block of its audio; one that does not is not waited for longer.
 FLUSH_S = 0.5
+# Audio of a call over WebRTC that waited here for longer does not go to the page.
+STALE_NS = ms_to_ns(40)
 # The page's resampler keeps so much of the last chunk for what may follow. It never sounds, so
 # a wait for the end of the audio must not include it.
 HELD_SAMPLES, PAGE_RATE = 16, 48_000
@@ -209,6 +211,8 @@ class Relay:
 
     async def _hand_on(self, arrived_ns: int, incoming: said.Incoming) -> None:
         match incoming:
+            case said.AudioChunk(pcm, packet=said.Packet()) if self._is_stale(arrived_ns):
+                self._playback.leave_out(len(pcm))
             case said.AudioChunk(pcm, rate):
                 self._playback.send(len(pcm), rate)
                 await self._socket.send_bytes(audio_frame(pcm.tobytes(), rate))
@@ -237,6 +241,13 @@ class Relay:
                 await self._odd_once(why)
             case _:
                 pass
+
+    def _is_stale(self, arrived_ns: int) -> bool:
+        """Return whether audio that never stops waited here, as before the page was ready.
+
+        The page would be behind by the wait for the rest of the call.
+        """
+        return self._clock.now_ns() - arrived_ns > STALE_NS
 
     async def _flush(self) -> None:
         """Make the page drop audio that it has not played, and report that to the agent.

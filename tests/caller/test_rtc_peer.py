@@ -10,6 +10,8 @@ from typing import Any, cast
 
 import pytest
 from aiortc import RTCSctpTransport
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK
 
 from turngap.caller import arrival
@@ -81,6 +83,50 @@ async def call(
 
 def rtp(number: int) -> bytes:
     return RtpPacket(0, number, number * FRAME, 0, b"\xf8sound", marker=number == 0).pack()
+
+
+SDP = """v=0
+o=- 1 2 IN IP4 127.0.0.1
+a=group:BUNDLE 0 1
+m=audio 9 UDP/TLS/RTP/SAVPF 111 0
+m=application 9 UDP/DTLS/SCTP webrtc-datachannel
+m=video 9 UDP/TLS/RTP/SAVPF 96
+c=IN IP4 0.0.0.0
+a=mid:0
+a=mid:1
+a=rtcp-mux
+a=rtpmap:111 opus/48000/2
+a=rtpmap:96 VP8/90000
+a=fmtp:111 minptime=10
+a=sctp-port:5000
+a=candidate:1 1 udp 2130706431 127.0.0.1 9 typ host
+a=ice-ufrag:abcd
+a=ice-pwd:0123456789012345678901
+a=fingerprint:sha-256 00:11
+a=setup:active"""
+LINES = SDP.split("\n")
+    "v=0",
+    "o=- 1 2 IN IP4 127.0.0.1",
+    "s=-",
+    "t=0 0",
+    "a=group:BUNDLE 0 1",
+    "m=audio 9 UDP/TLS/RTP/SAVPF 111 0",
+    "m=application 9 UDP/DTLS/SCTP webrtc-datachannel",
+    "m=video 9 UDP/TLS/RTP/SAVPF 96",
+    "c=IN IP4 0.0.0.0",
+    "a=mid:0",
+    "a=mid:1",
+    "a=rtcp-mux",
+    "a=rtpmap:111 opus/48000/2",
+    "a=rtpmap:96 VP8/90000",
+    "a=fmtp:111 minptime=10",
+    "a=sctp-port:5000",
+    "a=candidate:1 1 udp 2130706431 127.0.0.1 9 typ host",
+    "a=ice-ufrag:abcd",
+    "a=ice-pwd:0123456789012345678901",
+    "a=fingerprint:sha-256 00:11",
+    "a=setup:active",
+]
 
 
 async def test_texts_and_packets_arrive_in_order_with_their_instants() -> None:
@@ -167,6 +213,7 @@ async def test_what_nobody_reads_ends_the_call(monkeypatch: pytest.MonkeyPatch) 
         (lambda answer: "<html>", NO_OPUS),
         (lambda answer: "v=0\r\nm=audio", NO_SDP),
         (lambda answer: "", NO_OPUS),
+        (lambda answer: answer + "a=x\r\n" * 20_000, NO_SDP),
     ],
 )
 async def test_an_answer_that_cannot_be_used_is_refused(
@@ -247,9 +294,24 @@ def test_a_name_inside_aiortc_that_is_gone_is_named(at: str) -> None:
     assert "pip install" in raised.value.hint
 
 
-def test_a_transport_that_hides_its_socket_is_not_stamped() -> None:
-    transport = cast("asyncio.BaseTransport", SimpleNamespace())
-    assert not arrival.stamp_udp(transport, CLOCK, Datagram.at)
+async def test_a_loop_that_hides_its_sockets_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden = cast("asyncio.BaseTransport", SimpleNamespace())
+    assert not arrival.stamp_udp(hidden, CLOCK, Datagram.at)
+    monkeypatch.setattr(module, "stamp_udp", lambda *_: False)
+    peer = RtcPeer(CLOCK, (), loopback=True)
+    with pytest.warns(RuntimeWarning, match="not by the kernel's clock"):
+        await peer.offer("chat")
+    await peer.close()
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_whatever_an_answer_says_it_is_read_or_refused(data: st.DataObject) -> None:
+    lines = data.draw(st.lists(st.sampled_from(LINES), max_size=40))
+    cut = data.draw(st.integers(0, 8))
+    text = "\r\n".join(line[: len(line) - cut] if cut < 4 else line for line in lines)
+    with suppress(AgentError):
+        module._Remote(text, "answer")
 
 
 async def test_an_offer_of_a_browser_with_video_gets_audio_and_data_alone() -> None:

@@ -35,7 +35,8 @@ class WebRtcSettings(DialectSettings):
     stun: str = Field(default="", pattern=r"^(stun:\S+)?$")
     """STUN server, `stun:HOST:PORT`, which finds out this side's public address."""
     turn: str = Field(default="", pattern=r"^(turns?:\S+)?$")
-    """TURN server, `turn:HOST:PORT` or `turn:HOST:PORT?transport=tcp`, which relays the call."""
+    """TURN server, `turn:HOST:PORT` or `turn:HOST:PORT?transport=tcp`, which relays the call.
+    Relayed packets arrive when they are read, and not by the kernel's clock."""
     turn_username: str = ""
     """Name for the TURN server."""
     turn_password: str = ""

@@ -6,6 +6,7 @@ out at once, without a switch of tasks.
 
 import asyncio
 import secrets
+import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -38,9 +39,17 @@ from turngap.core.untrusted import MOST_SENTENCE, printable
 # The payload type that is offered for Opus: what browsers offer.
 OPUS = 111
 LOOPBACK = "127.0.0.1"
+# Of a description: real ones have 2 to 10 kB, and a few candidates. aiortc's reader takes a time in
+# proportion to the square of the length.
+MOST_SDP_CHARACTERS, MOST_CANDIDATES = 2**16, 50
 CLOSE_TIMEOUT_S = 2.0
 _DTLS, _RTP = range(20, 64), range(128, 192)
 _RTCP = range(192, 224)
+
+UNSTAMPED = (
+    "this event loop hides its UDP sockets, so RTP arrives when it is read and not by the kernel's "
+    "clock: gaps may read long. asyncio's own loop does not"
+)
 
 NO_SDP, NO_OPUS = "agent.no_sdp", "agent.no_opus"
 NO_ROUTE, NO_DTLS, NO_CHANNEL = "agent.no_route", "agent.no_dtls", "agent.no_channel"
@@ -147,6 +156,8 @@ class RtcPeer:
         protocols = self._connection._protocols
         stamped = [stamp_udp(each.transport, self._clock, Datagram.at) for each in protocols]
         self.is_stamped = all(stamped)
+        if not self.is_stamped:
+            warnings.warn(UNSTAMPED, RuntimeWarning, stacklevel=2)
 
     def _add_loopback(self) -> None:
         """Offer this machine's own address too, which aioice leaves out."""
@@ -373,6 +384,8 @@ class _Remote:
     """The other end, as its SDP describes it."""
 
     def __init__(self, sdp: str, what: str) -> None:
+        if len(sdp) > MOST_SDP_CHARACTERS:
+            raise AgentError(NO_SDP, f"the {what} has {len(sdp):,} characters, too many for SDP")
         try:
             media = SessionDescription.parse(sdp).media
             audio = [each for each in media if each.kind == "audio" and each.port]
@@ -398,7 +411,7 @@ class _Remote:
         self.kinds = [each.kind if each in kept else "" for each in media]
         self.mids = [str(each.rtp.muxId) for each in media]
         self.ice, self.dtls = ice, dtls
-        self.candidates = first.ice_candidates or channel.ice_candidates
+        self.candidates = (first.ice_candidates or channel.ice_candidates)[:MOST_CANDIDATES]
         self.capabilities, self.port = channel.sctpCapabilities, channel.sctp_port or 5000
 
 
@@ -413,7 +426,7 @@ def _in_due_form() -> ConnectionClosed:
 
 
 def _lost(why: str) -> ConnectionClosed:
-    return ConnectionClosedError(Close(1006, why), None)
+    return ConnectionClosedError(None, Close(1006, why))
 
 
 # What is used here without being part of an interface: a later version may have it no more.

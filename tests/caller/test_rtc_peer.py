@@ -105,28 +105,6 @@ a=ice-pwd:0123456789012345678901
 a=fingerprint:sha-256 00:11
 a=setup:active"""
 LINES = SDP.split("\n")
-    "v=0",
-    "o=- 1 2 IN IP4 127.0.0.1",
-    "s=-",
-    "t=0 0",
-    "a=group:BUNDLE 0 1",
-    "m=audio 9 UDP/TLS/RTP/SAVPF 111 0",
-    "m=application 9 UDP/DTLS/SCTP webrtc-datachannel",
-    "m=video 9 UDP/TLS/RTP/SAVPF 96",
-    "c=IN IP4 0.0.0.0",
-    "a=mid:0",
-    "a=mid:1",
-    "a=rtcp-mux",
-    "a=rtpmap:111 opus/48000/2",
-    "a=rtpmap:96 VP8/90000",
-    "a=fmtp:111 minptime=10",
-    "a=sctp-port:5000",
-    "a=candidate:1 1 udp 2130706431 127.0.0.1 9 typ host",
-    "a=ice-ufrag:abcd",
-    "a=ice-pwd:0123456789012345678901",
-    "a=fingerprint:sha-256 00:11",
-    "a=setup:active",
-]
 
 
 async def test_texts_and_packets_arrive_in_order_with_their_instants() -> None:

@@ -77,7 +77,7 @@ class Sample:
         due_ms: the gap without jitter, if the line has packets.
         playout_ms: how much later the onset sounds behind the playout buffer; None if too late.
         spread_ms: how far off the onset may be, says the caller.
-        lost: the packet of the onset was dropped, and `truth_ms` is `due_ms`.
+        lost: what was lost of the first word; if its onset, `truth_ms` is `due_ms`.
     """
 
     reply: Reply
@@ -87,7 +87,7 @@ class Sample:
     due_ms: float | None = None
     playout_ms: float | None = None
     spread_ms: float | None = None
-    lost: bool = False
+    lost: str = ""
 
     @property
     def error_ms(self) -> float:
@@ -111,7 +111,7 @@ class Calibration:
         agent_rate: sample rate of the agent's audio; None if none was heard.
         line: the loss and jitter of the line's packets, as `--line` takes them.
         buffer_ms: the playout buffer; None if the line has no packets, or its length varies.
-        lost: turns with an onset that was lost on the way.
+        lost: turns whose first word was lost in part; `lost_silent` more of them have no gap.
     """
 
     dialect: str
@@ -122,6 +122,7 @@ class Calibration:
     line: str = ""
     buffer_ms: float | None = None
     lost: tuple[Sample, ...] = ()
+    lost_silent: int = 0
 
     def record(self) -> CalibrationRecord:
         errors = [s.error_ms for s in self.samples]
@@ -167,6 +168,7 @@ class Calibration:
                 "signed_p50_ms": median(behind) if behind else None,
             },
             "lost": [_sample_as_json(s) for s in self.lost],
+            "lost_without_gap": self.lost_silent,
         }
 
     def _by(self, name: Callable[[Reply], str]) -> dict[str, dict[str, Any]]:
@@ -177,17 +179,15 @@ class Calibration:
 
 
 def _sample_as_json(s: Sample) -> dict[str, Any]:
-    packets = {"due_ms": s.due_ms, "playout_ms": s.playout_ms, "spread_ms": s.spread_ms}
+    names = ("due_ms", "playout_ms", "spread_ms", "lost") if s.due_ms is not None else ()
     return {
-        "pad_ms": s.reply.pad_ms,
-        "pad_dbfs": s.reply.pad_dbfs,
-        "chunk_ms": s.reply.chunk_ms,
-        "paced": s.reply.paced,
+        **{name: getattr(s.reply, name) for name in ("pad_ms", "pad_dbfs", "chunk_ms", "paced")},
         "truth_ms": s.truth_ms,
         "measured_ms": s.measured_ms,
         "error_ms": s.error_ms,
         "caller_late_ms": s.late_ms,
-    } | (packets if s.due_ms is not None else {})
+        **{name: getattr(s, name) for name in names},
+    }
 
 
 def _pad_name(reply: Reply) -> str:
@@ -335,14 +335,15 @@ async def measured(
         for reply, turn in zip(replies, played, strict=True)
         if turn.turn.gap_ns is not None
     ]
-    lost, missed = tuple(s for s in every if s.lost), len(played) - len(every)
-    samples = tuple(s for s in every if not s.lost)
-    return Calibration(line.dialect, line.rate, agent_rate, samples, missed, lost=lost)
+    silent = [bool(known[p.turn.turn].lost) for p in played if p.turn.gap_ns is None]
+    samples, lost = (tuple(s for s in every if bool(s.lost) == which) for which in (False, True))
+    about = (line.dialect, line.rate, agent_rate, samples, silent.count(False))
+    return Calibration(*about, lost=lost, lost_silent=silent.count(True))
 
 
 def _sample(reply: Reply, played: PlayedTurn, truth: Truth) -> Sample:
-    turn, is_lost = played.turn, truth.gap_ns is None
-    truth_ns = truth.due_gap_ns if is_lost else truth.gap_ns
+    turn = played.turn
+    truth_ns = truth.due_gap_ns if truth.gap_ns is None else truth.gap_ns
     assert truth_ns is not None and turn.gap_ns is not None
     return Sample(
         reply,
@@ -352,7 +353,7 @@ def _sample(reply: Reply, played: PlayedTurn, truth: Truth) -> Sample:
         due_ms=None if truth.due_gap_ns is None else ns_to_ms(truth.due_gap_ns),
         playout_ms=None if turn.playout_ns is None else ns_to_ms(turn.playout_ns),
         spread_ms=None if turn.onset_spread_ns is None else ns_to_ms(turn.onset_spread_ns),
-        lost=is_lost,
+        lost=truth.lost,
     )
 
 

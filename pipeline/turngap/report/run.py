@@ -520,14 +520,14 @@ def calibration_report(document: dict[str, Any]) -> Report:
 
 
 def _of_packets(document: dict[str, Any]) -> list[Table]:
-    """Build the errors behind the playout buffer, and the turns whose first packet was lost."""
+    """Build the errors behind the playout buffer, and the turns that lost a first packet."""
     playout, lost = document["playout"], document["lost"]
     behind = f"behind {playout['buffer_ms']:g} ms of buffer, less these"
     items = [Table(("|error| in ms", "n", *_FIGURES), [_row(behind, playout["error_ms"])])]
-    if lost:
-        head = ("first packet lost", "off by ms", "may be off by, says turngap")
-        off = [(f"{s['error_ms']:+.2f}", f"{s['spread_ms'] or 0:.2f}") for s in lost]
-        items.append(Table(head, [(str(n), *each) for n, each in enumerate(off, start=1)]))
+    rows = [(s["lost"], f"{s['error_ms']:+.2f}", f"{s['spread_ms'] or 0:.2f}") for s in lost]
+    rows += [("some of the first packets", "no gap", "")] * document["lost_without_gap"]
+    if rows:
+        items.append(Table(("lost", "off by ms", "may be off by, says turngap"), rows))
     return items
 
 

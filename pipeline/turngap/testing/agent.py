@@ -58,7 +58,7 @@ class Truth:
         gap_ns: it ends when the first loud sample was handed to the line, coded; None if it was
             `lost`.
         due_gap_ns: the same without jitter and loss, if the line has packets.
-        lost: why the first loud sample never went out.
+        lost: which of the first packets were dropped; empty if none.
     """
 
     turn: int

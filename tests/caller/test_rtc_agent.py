@@ -133,5 +133,5 @@ def test_known_gaps_are_measured_over_sockets(tmp_path: Path) -> None:
     assert (found.rate, found.agent_rate, found.buffer_ms) == (48_000, 48_000, 40)
     assert all(abs(sample.error_ms) < 100 for sample in found.samples)
     document = found.as_json()
-    assert document["playout"]["error_ms"]["n"] == 3
+    assert document["playout_error_ms"]["n"] == 3
     assert "behind 40 ms of buffer" in calibration_block(document, 100).plain

@@ -492,7 +492,9 @@ def calibration_report(document: dict[str, Any]) -> Report:
     """Build the report: quantiles overall and by condition, and a histogram of the errors."""
     rows = [_row("all", document["error_ms"])]
     for condition, groups in document["by"].items():
-        rows += [_row(f"{condition.replace('_', ' ')} {name}", q) for name, q in groups.items()]
+        if len(groups) > 1:
+            name = condition.replace("_", " ")
+            rows += [_row(f"{name} {group}", q) for group, q in groups.items()]
     errors = [abs(sample["error_ms"]) for sample in document["samples"]]
     edges = (0.0, *_BINS_MS, float("inf"))
     counts = [sum(low <= e < high for e in errors) for low, high in itertools.pairwise(edges)]
@@ -521,9 +523,12 @@ def calibration_report(document: dict[str, Any]) -> Report:
 
 def _of_packets(document: dict[str, Any]) -> list[Table]:
     """Build the errors behind the playout buffer, and the turns that lost a first packet."""
-    playout, lost = document["playout"], document["lost"]
-    behind = f"behind {playout['buffer_ms']:g} ms of buffer, less these"
-    items = [Table(("|error| in ms", "n", *_FIGURES), [_row(behind, playout["error_ms"])])]
+    items: list[Table] = []
+    lost, buffer_ms = document["lost"], document["buffer_ms"]
+    if buffer_ms is not None:
+        behind = f"behind {buffer_ms} ms of buffer, less these"
+        row = _row(behind, document["playout_error_ms"])
+        items.append(Table(("|error| in ms", "n", *_FIGURES), [row]))
     rows = [(s["lost"], f"{s['error_ms']:+.2f}", f"{s['spread_ms'] or 0:.2f}") for s in lost]
     rows += [("some of the first packets", "no gap", "")] * document["lost_without_gap"]
     if rows:

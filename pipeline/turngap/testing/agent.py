@@ -185,23 +185,16 @@ class Script:
 
     def _check(self) -> None:
         """Refuse what a stream of packets cannot do, and faults of packets elsewhere."""
-        usual = Reply()
-        cut = any((r.chunk_ms, r.paced) != (usual.chunk_ms, usual.paced) for r in self.replies)
-        streams = self.dialect == WEBRTC
-        wrong = {
-            "chunk_ms and paced": streams and cut,
-            "rate": streams and self.rate is not None,
-            "wav": streams and self.wav,
-            "idle_dbfs": streams and self.idle_dbfs is not None,
-            "loss and jitter_ms": not streams and bool(self.loss or self.jitter_ms),
-        }
-        if names := [name for name, is_wrong in wrong.items() if is_wrong]:
-            why = "which sends packets of 20 ms without a pause" if streams else "without packets"
-            raise InputError(
-                "script.dialect",
-                f"a scripted agent in {self.dialect}, {why}, has no {', '.join(names)}",
-                hint="leave them out of the script",
-            )
+        usual, what = Reply(), ""
+        if self.dialect != WEBRTC and (self.loss or self.jitter_ms):
+            what = "loss or jitter_ms: it has no packets"
+        elif self.dialect == WEBRTC and (
+            any((r.chunk_ms, r.paced) != (usual.chunk_ms, usual.paced) for r in self.replies)
+            or (self.rate, self.wav, self.idle_dbfs) != (None, False, None)
+        ):
+            what = "chunk_ms, paced, rate, wav or idle_dbfs: it sends packets of 20 ms all the time"
+        if what:
+            raise InputError("script.dialect", f"a scripted agent in {self.dialect} has no {what}")
 
 
 def script_to_json(script: Script, truths: Path | None = None) -> str:

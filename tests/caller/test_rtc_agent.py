@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from itertools import islice
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -13,7 +14,7 @@ from turngap.core.errors import InputError
 from turngap.play.calibrate import calibrate, faults_of
 from turngap.report.run import calibration_block
 from turngap.testing.agent import Reply, Script, voice
-from turngap.testing.rtc import AgentStream, Faults, RtcAgent
+from turngap.testing.rtc import AgentStream, RtcAgent, faults_ns
 
 SLOW = Reply(chunk_ms=40)
 AT_ONCE = Reply(paced=False)
@@ -37,8 +38,7 @@ def test_a_script_that_its_dialect_cannot_do_is_refused(script: Script, what: st
 
 
 def drawn(loss: float, jitter_ms: float, seed: int, packets: int = 5000) -> list[int | None]:
-    faults = Faults(loss, jitter_ms, seed)
-    return [faults.next_ns() for _ in range(packets)]
+    return list(islice(faults_ns(loss, jitter_ms, seed), packets))
 
 
 def test_the_same_seed_gives_the_same_faults() -> None:

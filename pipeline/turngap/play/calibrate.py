@@ -38,15 +38,7 @@ from turngap.play.target import AgentChoice, Target
 from turngap.scenario.library import LoadedScenario, load_scenario
 from turngap.scenario.model import shipped_library
 from turngap.store.runs import Run
-from turngap.testing.agent import (
-    TONE_MS,
-    Reply,
-    Script,
-    Truth,
-    read_truths,
-    script_to_json,
-    tone,
-)
+from turngap.testing.agent import Reply, Script, Truth, read_truths, script_to_json, tone
 from turngap.testing.dialects import HALVES, WEBRTC, make_half, require_half
 from turngap.testing.memory import End, line_to
 from turngap.testing.virtual import LoopClock, in_virtual_time
@@ -204,11 +196,9 @@ def plan(turns: int, seed: int, dialect: str = PIPECAT) -> list[Reply]:
     In a stream of packets, with every pad, at any place in a packet.
     """
     if dialect == WEBRTC:
-        draw = np.random.default_rng(seed).uniform
-        pads = itertools.islice(itertools.cycle(PADS), turns)
+        delays_ms = np.random.default_rng(seed).uniform(*STREAM_DELAYS_MS, turns).tolist()
         return [
-            Reply(draw(*STREAM_DELAYS_MS), pad_ms=p, pad_dbfs=n, speech_ms=STREAM_SPEECH_MS)
-            for p, n in pads
+            Reply(d, *pad, STREAM_SPEECH_MS) for d, pad in zip(delays_ms, itertools.cycle(PADS))
         ]
     combinations = [
         Reply(delay_ms=d, pad_ms=p, pad_dbfs=n, chunk_ms=c, paced=paced, speech_ms=80)
@@ -374,8 +364,9 @@ def loopback_script(replies: Sequence[Reply], dialect: str) -> Script:
 def utterance(rate: int = RATE) -> Cue:
     """Build a tone with sharp edges, labelled to the sample of a line's rate."""
     room = np.zeros(ROOM_MS * rate // 1000, dtype=np.int16)
-    pcm = np.concatenate((room, tone(rate), room))
-    end_ms = ROOM_MS + TONE_MS - 1000 / rate
+    spoken = tone(rate)
+    pcm = np.concatenate((room, spoken, room))
+    end_ms = ROOM_MS + len(spoken) * 1000 / rate - 1000 / rate
     speech = SpeechBounds(start_ms=ROOM_MS, end_ms=end_ms)
     return Cue(pcm, speech, When(after_reply_ms=0), budget_ms=800)
 

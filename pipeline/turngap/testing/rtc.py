@@ -8,10 +8,10 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from websockets.exceptions import ConnectionClosed
@@ -56,17 +56,12 @@ _TONE_SPECTRUM = np.conj(np.fft.rfft(_TONE, _SIZE))
 _ALIKE = 0.9
 
 
-class Faults:
-    """The faults of a line, drawn for one packet after the other."""
-
-    def __init__(self, loss: float, jitter_ms: float, seed: int) -> None:
-        self._loss, self._jitter_ms = loss, jitter_ms
-        self._rng = np.random.default_rng(seed)
-
-    def next_ns(self) -> int | None:
-        """Return how late the next packet is sent; None if it is dropped."""
-        lost, late = self._rng.random(2).tolist()
-        return None if lost < self._loss else ms_to_ns(late * self._jitter_ms)
+def faults_ns(loss: float, jitter_ms: float, seed: int) -> Iterator[int | None]:
+    """Yield for each packet how late it is sent; None if it is dropped."""
+    rng = np.random.default_rng(seed)
+    while True:
+        lost, late = rng.random(2).tolist()
+        yield None if lost < loss else ms_to_ns(late * jitter_ms)
 
 
 class AgentStream(UserStream):
@@ -86,26 +81,27 @@ class AgentMouth:
         sent_ns: when each packet was handed to the line; dropped ones are in `dropped`.
     """
 
-    def __init__(self, peer: Mortal, clock: Clock, faults: Faults) -> None:
-        self._peer, self._clock, self._faults = peer, clock, faults
+    def __init__(
+        self,
+        peer: Mortal,
+        clock: Clock,
+        faults_ns: Iterator[int | None],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._peer, self._clock, self._faults_ns, self._spawn = peer, clock, faults_ns, spawn
         self._stream = AgentStream(clock.now_ns(), RATE)
         packer = RtpMouth()
         self._sender = Sender(
             self._stream, clock, self._send, lambda pcm: packer.pack(pcm.tobytes()), LOOKAHEAD
         )
         self._packets = 0
-        self._late: set[asyncio.Task[None]] = set()
         self.sent_ns: dict[int, int] = {}
         self.dropped: set[int] = set()
 
     async def run(self) -> None:
         """Send until cancelled, or until the line is lost."""
-        try:
-            with suppress(ConnectionClosed):
-                await self._sender.run(lambda _: None)
-        finally:
-            for task in self._late:
-                task.cancel()
+        with suppress(ConnectionClosed):
+            await self._sender.run(lambda _: None)
 
     def place(self, pcm: Pcm, at_ns: int) -> int:
         """Let speech begin to arrive at an instant, or as soon as can be; return its start."""
@@ -131,14 +127,12 @@ class AgentMouth:
 
     def _send(self, data: bytes) -> Rest:
         number, self._packets = self._packets, self._packets + 1
-        late_ns = self._faults.next_ns()
+        late_ns = next(self._faults_ns)
         if late_ns is None:
             self.dropped.add(number)
         elif late_ns:
             due_ns = self._stream.instant_ns((number + 1) * FRAME) + late_ns
-            task = asyncio.create_task(self._send_at(due_ns, number, data))
-            self._late.add(task)
-            task.add_done_callback(self._late.discard)
+            self._spawn(self._send_at(due_ns, number, data))
         else:
             return self._send_now(number, data)
         return None
@@ -167,7 +161,8 @@ class RtpSession(AgentSession):
         self, script: Script, peer: Mortal, clock: Clock, account: Account, half: AgentHalf
     ) -> None:
         super().__init__(script, peer, clock, account, half)
-        self._mouth = AgentMouth(peer, clock, Faults(script.loss, script.jitter_ms, script.seed))
+        faults = faults_ns(script.loss, script.jitter_ms, script.seed)
+        self._mouth = AgentMouth(peer, clock, faults, self._spawn)
         self._hearing = RtpHearing(FixedBuffer(0))
         self._recent = np.zeros(0, dtype=np.int16)
         self._came = 0  # samples, up to the end of `_recent`

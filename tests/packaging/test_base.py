@@ -96,7 +96,7 @@ def test_the_base_does_not_reach_what_is_heavy() -> None:
 
 def test_each_extra_with_an_engine_brings_the_agent_that_it_is_for() -> None:
     without = {name for name, needs in EXTRAS.items() if "turngap[agent]" not in needs}
-    engineless = {"agent", "voice", "ray", "parquet", "otlp"}
+    engineless = {"agent", "voice", "ray", "webrtc", "parquet", "otlp"}
     assert without == engineless
 
 

@@ -51,6 +51,8 @@ RAY = declared(*EXTRA["ray"])
 EXPORTS = declared(*EXTRA["parquet"])
 # What `--otlp` sends with (turngap/telemetry/exporter.py).
 OTLP = declared(*EXTRA["otlp"])
+# Calls over WebRTC, imported where one is made (turngap/caller/rtc).
+WEBRTC = declared(*EXTRA["webrtc"])
 # Libraries that are opened, not imported (turngap_services/cuda.py).
 OPENED = {"nvidia-cublas-cu12"}
 # An extra names turngap itself for what another extra brings.
@@ -60,7 +62,7 @@ EXTRAS = declared(*(r for extra in EXTRA.values() for r in extra)) - {"turngap"}
 @pytest.mark.parametrize(
     ("folder", "allowed"),
     [
-        ("pipeline", BASE | AGENT | RAY | EXPORTS | OTLP),
+        ("pipeline", BASE | AGENT | RAY | EXPORTS | OTLP | WEBRTC),
         ("services/turngap_services", BASE | EXTRAS),
     ],
 )

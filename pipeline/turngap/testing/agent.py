@@ -219,6 +219,9 @@ class ScriptedAgent:
     ) -> None:
         script = script or Script(replies=tuple(replies))
         self.script = replace(script, dialect=dialect or script.dialect)
+        if self.script.dialect == WEBRTC:
+            what = "ScriptedAgent serves WebSockets, which webrtc has none of"
+            raise InputError("script.dialect", what, hint=f"take {_RTC}.RtcAgent")
         self.account = account or Account()
         self._port = port
         self._server: Server | None = None

@@ -282,8 +282,8 @@ async def refused(answer: Answer, path: str = "", dialect: str = "", more: str =
         (401, "", "agent.key", "wants a key"),
         (400, '{"error":{"message":"no such model"}}', "agent.refused", "no such model"),
         (500, "oh no", "agent.refused", "HTTP status 500 (oh no)"),
-        (200, "<html>", NO_SDP, "not with an answer in SDP: '<html>'"),
-        (200, '{"ok": true}', NO_SDP, "not with an answer in SDP"),
+        (200, "<html>", NO_SDP, "not with the `sdp` of a call: '<html>'"),
+        (200, '{"ok": true}', NO_SDP, "not with the `sdp` of a call"),
         (200, '{"sdp": "v=0"}', "agent.no_opus", "no audio coded with Opus"),
         (302, "", "agent.redirected", "redirects are not followed"),
     ],
@@ -406,6 +406,22 @@ async def test_a_call_is_made_heard_compared_and_hung_up() -> None:
         await bot.close()
     (asked,) = bot.asked
     assert (asked.path, asked.headers["x-tenant"]) == ("/api/offer", "me")
+
+
+async def test_a_session_is_started_where_the_path_says_so() -> None:
+    bot = Bot(_pipecat)
+
+    async def answer(asked: Asked) -> tuple[int, str]:
+        if asked.path == "/public/mine/start":
+            assert json.loads(asked.body) == {"transport": "webrtc"}
+            return 200, '{"sessionId": "a/b"}'
+        return await bot.answer(asked)
+
+    async with serving(answer) as url:
+        async with Endpoint(f"{url}/public/mine/start").open(CLOCK) as line:
+            assert line.dialect == "webrtc"
+        await bot.close()
+    assert bot.asked[0].path == "/public/mine/sessions/a%2Fb/api/offer"
 
 
 @pytest.mark.parametrize("model", ["", "gpt-x"])

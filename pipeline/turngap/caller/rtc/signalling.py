@@ -1,6 +1,7 @@
 """The HTTP request that makes a WebRTC call: an offer is sent, and its answer comes back.
 
-pipecat's form is JSON (`POST /api/offer`), OpenAI's the SDP itself (`POST /v1/realtime/calls`).
+pipecat's form is JSON (`POST /api/offer`), OpenAI's the SDP itself (`POST /v1/realtime/calls`). At
+a path that ends in `/start`, pipecat's cloud and runner first start a session, which takes it.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from contextlib import asynccontextmanager
 from http.client import HTTPException
 from typing import Any, Protocol
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from aiortc import RTCIceServer
 
@@ -22,7 +23,7 @@ from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 from turngap.core.untrusted import MOST_SENTENCE, is_loopback, parse_json, printable
 
-OFFER_PATH = "/api/offer"
+OFFER_PATH, START_PATH = "/api/offer", "/start"
 # Where pipecat's runner shows the page of its browser client.
 _PAGES = ("", "/", "/client", "/client/")
 # Statuses of a server that takes no offers at this path, and of one that lets not everyone in.
@@ -81,12 +82,28 @@ async def exchanged(request: Request, model: str | None, offer: str) -> str:
         AgentError: nothing listens there, or what listens takes no offers, or not this one.
     """
     url = offer_url(request.url)
+    if urlsplit(url).path.endswith(START_PATH):
+        url = await _started(request, url)
     form, data = _body(url, model, offer)
-    headers = {"Content-Type": form, "Accept": f"{form}, */*", **request.headers}
+    answer = await _post(request, url, form, data)
+    return answer if takes_sdp(url) else _text_in(request, answer, "sdp")
+
+
+async def _started(request: Request, url: str) -> str:
+    """Start a session, as pipecat's cloud and its runner do, and return where it takes offers."""
+    form, data = "application/json", json.dumps({"transport": "webrtc"}).encode()
+    session = _text_in(request, await _post(request, url, form, data), "sessionId")
+    parts = urlsplit(url)
+    path = f"{parts.path.removesuffix(START_PATH)}/sessions/{quote(session, safe='')}{OFFER_PATH}"
+    return urlunsplit(parts._replace(path=path))
+
+
+async def _post(request: Request, url: str, form: str, data: bytes) -> str:
+    headers = {"Content-Type": form, **request.headers}
     with in_words(request):
         try:
             asked = ("POST", url, data, headers, request.timeout_s)
-            answer = await asyncio.to_thread(ask, *asked)
+            return (await asyncio.to_thread(ask, *asked)).decode(errors="replace")
         except HTTPError as e:
             with e:
                 body = e.read(MOST_ANSWER_BYTES).decode(errors="replace")
@@ -103,14 +120,16 @@ async def exchanged(request: Request, model: str | None, offer: str) -> str:
             ) from e
         except HTTPException as e:
             raise _no_webrtc(request, f"it is no HTTP server: {printable(str(e), 80)}") from e
-    text = answer.decode(errors="replace")
-    if form != "application/json":
-        return text
+
+
+def _text_in(request: Request, answer: str, name: str) -> str:
+    """Return a text of an answer in JSON."""
     try:
-        told: Any = parse_json(text)
-        return str(told["sdp"])
+        told: Any = parse_json(answer)
+        return str(told[name])
     except (ValueError, KeyError, TypeError) as e:
-        raise _no_webrtc(request, f"not with an answer in SDP: {printable(text, 80)!r}") from e
+        why = f"not with the `{name}` of a call: {printable(answer, 80)!r}"
+        raise _no_webrtc(request, why) from e
 
 
 def _body(url: str, model: str | None, offer: str) -> tuple[str, bytes]:

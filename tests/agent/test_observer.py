@@ -36,6 +36,7 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.processors.frameworks.rtvi import RTVIProcessor
 from pipecat.services.tts_service import TTSService
 from pipecat.tests.utils import run_test
+from pipecat.transports.base_transport import TransportParams
 from pipecat_messages import decode
 from scripted_line import EchoLLM
 from websockets.asyncio.client import ClientConnection, connect
@@ -430,6 +431,20 @@ async def test_a_chunk_whose_push_never_came_is_passed_over() -> None:
         await clock.advance_to(at_ns)
         await as_bytes(serializer, OutputAudioRawFrame(bytes(8), 24_000, 1))
     assert serializer.written_ns(2_500) == 2_000
+
+
+async def test_pipecats_webrtc_track_took_a_chunk_before_it_was_pushed_on() -> None:
+    pytest.importorskip("aiortc")
+    from pipecat.transports.smallwebrtc.transport import SmallWebRTCOutputTransport
+
+    told, observer = Told(), MarksObserver()
+    observer.report_to(cast(RTVIProcessor, told))
+    output = SmallWebRTCOutputTransport(Mock(), TransportParams())
+    loud = OutputAudioRawFrame(np.full(960, 9000, "<i2").tobytes(), 24_000, 1)
+    asked = LLMUserAggregator(LLMContext()), LLMContextFrame(LLMContext())
+    await seen(observer, [asked, (output, loud), (EchoLLM(), BotStoppedSpeakingFrame())])
+    # The second push, less all of its 40 ms but the last 10.
+    assert told.turns[0]["marks"]["sent"] == 1 - ms_to_ns(30)
 
 
 async def as_bytes(serializer: StampedSerializer, frame: Frame) -> bytes:

@@ -55,7 +55,7 @@ from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.utils.errors import ErrorCategory
 
 from turngap.backends import COUNTS, Decision, Kind
-from turngap.core.clock import ns_to_ms
+from turngap.core.clock import ms_to_ns, ns_to_ms, samples_to_ns
 from turngap.core.counts import (
     AGENT_GAP,
     CACHE_READ,
@@ -176,6 +176,10 @@ def kind_of(engine: FrameProcessor) -> Kind | None:
 
 # Services that do not count what they cache among the prompt's tokens.
 NET_OF_CACHE = ("pipecat.services.anthropic", "pipecat.services.aws")
+# pipecat's WebRTC output pushes audio on when its track has taken the last of its pieces of 10 ms.
+# It is known by its name, because its module needs aiortc.
+WEBRTC_OUTPUT = "SmallWebRTCOutputTransport"
+PIECE_NS = ms_to_ns(10)
 # Characters of a tool's result that are stored with its turn.
 MOST_OF_A_RESULT = 500
 
@@ -290,7 +294,10 @@ class MarksObserver(BaseObserver):
 
     def _on_audio(self, data: FramePushed, frame: OutputAudioRawFrame) -> None:
         if isinstance(data.source, BaseOutputTransport):
-            self._recorder.sent(self._written(data.timestamp), _pcm(frame), frame.sample_rate)
+            pcm, taken_ns = _pcm(frame), 0
+            if type(data.source).__name__ == WEBRTC_OUTPUT:
+                taken_ns = samples_to_ns(len(pcm), frame.sample_rate) - PIECE_NS
+            self._recorder.sent(self._written(data.timestamp) - taken_ns, pcm, frame.sample_rate)
         elif isinstance(frame, TTSAudioRawFrame) and isinstance(data.source, TTSService):
             self._on_counts(frame)
             self._on_voice(data, frame)

@@ -3,18 +3,21 @@
     python examples/pipecat_bot.py [--marks] [--otlp http://127.0.0.1:4318] [--port 8765]
     turngap replay quick-questions --agent ws://127.0.0.1:8765/ws
     turngap replay quick-questions --agent ws://127.0.0.1:8765/phone --dialect twilio
+    turngap replay quick-questions --agent http://127.0.0.1:8765    # over WebRTC
 
-At /phone it answers calls of Twilio, Telnyx, Plivo and Exotel. Only the engines are turngap's, so
-that it runs offline, and with --marks the observer. Its LLM is simulated: it says what the
-scenarios expect. With --otlp it sends pipecat's own traces, under those of whoever calls.
+At /phone it answers calls of Twilio, Telnyx, Plivo and Exotel, and at /api/offer WebRTC, if aiortc
+is installed. Only the engines are turngap's, so that it runs offline, and with --marks the
+observer. Its LLM is simulated: it says what the scenarios expect. With --otlp it sends pipecat's
+own traces, under those of whoever calls.
 """
 
 import argparse
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI, WebSocket
+from fastapi import BackgroundTasks, FastAPI, Request, WebSocket
 from pipecat.audio.vad.silero import SileroVADAnalyzer
 from pipecat.audio.vad.vad_analyzer import VADParams
 from pipecat.pipeline.pipeline import Pipeline
@@ -31,6 +34,7 @@ from pipecat.serializers.plivo import PlivoFrameSerializer
 from pipecat.serializers.protobuf import ProtobufFrameSerializer
 from pipecat.serializers.telnyx import TelnyxFrameSerializer
 from pipecat.serializers.twilio import TwilioFrameSerializer
+from pipecat.transports.base_transport import BaseTransport, TransportParams
 from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPIWebsocketTransport
 from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
@@ -41,6 +45,7 @@ from turngap.clocks import MonotonicClock
 from turngap.scenario.model import library_dir
 
 LIBRARY = library_dir()
+OUT_RATE = 22_050  # espeak-ng's
 app = FastAPI()
 
 
@@ -55,7 +60,7 @@ async def from_client(websocket: WebSocket) -> None:
     """Serve a conversation with a client of pipecat's."""
     await websocket.accept()
     under_the_caller(websocket)
-    await bot(websocket, ProtobufFrameSerializer())
+    await bot(over_websocket(websocket, ProtobufFrameSerializer()))
 
 
 @app.websocket("/phone")
@@ -64,15 +69,37 @@ async def from_phone(websocket: WebSocket) -> None:
     await websocket.accept()
     under_the_caller(websocket)
     name, call = await parse_telephony_websocket(websocket)
-    await bot(websocket, PHONES[name](call))
+    await bot(over_websocket(websocket, PHONES[name](call)))
 
 
-def under_the_caller(websocket: WebSocket) -> None:
+if find_spec("aiortc"):
+    from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
+    from pipecat.transports.smallwebrtc.request_handler import (
+        SmallWebRTCRequest,
+        SmallWebRTCRequestHandler,
+    )
+    from pipecat.transports.smallwebrtc.transport import SmallWebRTCTransport
+
+    calls = SmallWebRTCRequestHandler()
+
+    @app.post("/api/offer")
+    async def from_webrtc(request: Request, offer: SmallWebRTCRequest, later: BackgroundTasks):
+        """Serve a WebRTC call once its offer has been answered."""
+        under_the_caller(request)
+
+        async def serve(connection: SmallWebRTCConnection) -> None:
+            params = TransportParams(audio_in_enabled=True, audio_out_enabled=True)
+            later.add_task(bot, SmallWebRTCTransport(connection, params))
+
+        return await calls.handle_web_request(offer, serve)
+
+
+def under_the_caller(request: WebSocket | Request) -> None:
     """Hang what is traced from here on under the caller's span, if it sent a `traceparent`."""
     if app.state.otlp:
         from opentelemetry import context, propagate
 
-        context.attach(propagate.extract(websocket.headers))
+        context.attach(propagate.extract(request.headers))
 
 
 def trace_to(collector: str) -> None:
@@ -110,14 +137,18 @@ PHONES: dict[str, Callable[[Any], FrameSerializer]] = {
 }
 
 
-async def bot(websocket: WebSocket, serializer: FrameSerializer) -> None:
-    """Run one conversation."""
-    transport = FastAPIWebsocketTransport(
+def over_websocket(websocket: WebSocket, serializer: FrameSerializer) -> BaseTransport:
+    """Make the transport of a call over a WebSocket."""
+    return FastAPIWebsocketTransport(
         websocket,
         FastAPIWebsocketParams(
             serializer=serializer, audio_in_enabled=True, audio_out_enabled=True
         ),
     )
+
+
+async def bot(transport: BaseTransport) -> None:
+    """Run one conversation."""
     aggregators = LLMContextAggregatorPair(
         LLMContext(),
         user_params=LLMUserAggregatorParams(
@@ -139,7 +170,7 @@ async def bot(websocket: WebSocket, serializer: FrameSerializer) -> None:
                 aggregators.assistant(),
             ]
         ),
-        params=PipelineParams(audio_out_sample_rate=22_050, enable_metrics=bool(app.state.otlp)),
+        params=PipelineParams(audio_out_sample_rate=OUT_RATE, enable_metrics=bool(app.state.otlp)),
         enable_tracing=bool(app.state.otlp),
     )
     if app.state.marks:

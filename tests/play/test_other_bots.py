@@ -1,10 +1,11 @@
-"""Somebody else's pipecat bot, started by its command: as it is, with marks, and on the phone."""
+"""Somebody else's pipecat bot, started by its command: as it is, with marks, by phone, WebRTC."""
 
 import shlex
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -19,12 +20,14 @@ from turngap.core.stages import UNATTRIBUTED, USUAL_MARKS
 pytestmark = pytest.mark.realtime
 
 
-# How each is started, at which path it listens, and how it is called.
+# How each is started, where it listens, and how it is called.
 BOTS: dict[str, tuple[list[str], str, list[str]]] = {
-    "plain": ([], "ws", []),
-    "marks": (["--marks"], "ws", []),
-    "phone": ([], "phone", ["--dialect", 'twilio,parameters={lang="en"}']),
+    "plain": ([], "ws://127.0.0.1:{}/ws", []),
+    "marks": (["--marks"], "ws://127.0.0.1:{}/ws", []),
+    "phone": ([], "ws://127.0.0.1:{}/phone", ["--dialect", 'twilio,parameters={lang="en"}']),
 }
+if find_spec("aiortc"):
+    BOTS["webrtc"] = (["--marks"], "http://127.0.0.1:{}", [])
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +45,13 @@ def replayed(
     def replay(name: str, port: int) -> list[dict[str, Any]]:
         out = tmp_path_factory.mktemp("runs")
         library = first_turns(tmp_path_factory.mktemp("library"), {"quick-questions": 2})
-        options, path, called = BOTS[name]
+        options, at, called = BOTS[name]
         if name == "marks":
             options, called = [*options, "--otlp", there.url], [*called, "--otlp", there.url]
         bot = [sys.executable, str(ROOT / "examples" / "pipecat_bot.py"), "--port", str(port)]
         done = turngap(
             "replay", library, "--start", shlex.join([*bot, *options]),
-            "--agent", f"ws://127.0.0.1:{port}/{path}", *called,
+            "--agent", at.format(port), *called,
             "--calibration", "0", "--out", out, "--json",
         )  # fmt: skip
         quiet.exited(done.code, done.err, *quiet.PLAYED)
@@ -75,7 +78,7 @@ def are_measured(name: str, turns: list[dict[str, Any]]) -> None:
             assert turn["gap_ms"] > 300  # 200 of VAD and 100 of hold lie in it
         assert sum(s["ns"] for s in turn["stages"]) == turn["gap_ns"]
         names = [stage["name"] for stage in turn["stages"]]
-        if name == "marks":
+        if "--marks" in BOTS[name][0]:
             with quiet.measured():  # the caller waits half a second for them
                 assert names == list(USUAL_MARKS[1:])
                 assert turn["stages"][0]["ms"] > 150

@@ -5,11 +5,21 @@ import pytest
 
 from turngap.caller import intake
 from turngap.caller.hearing import MARKS_AHEAD, Listener
-from turngap.caller.said import AudioChunk
+from turngap.caller.said import AudioChunk, Packet
 from turngap.core.clock import ms_to_ns
-from turngap.core.events import Event, Fault, Flush, Marks, NoReply, ToolCall
+from turngap.core.events import (
+    AgentSilence,
+    AgentSpeech,
+    Event,
+    Fault,
+    Flush,
+    Marks,
+    NoReply,
+    ToolCall,
+)
 from turngap.core.run_record import OffsetRecord
 from turngap.testing import ManualClock
+from turngap.testing.agent import voice
 
 
 def heard(*messages: Fault | Marks | NoReply, offset_ns: int | None = 0) -> list[Event]:
@@ -113,3 +123,42 @@ def test_audio_that_was_lost_with_the_ear_is_dropped(monkeypatch: pytest.MonkeyP
     hears.on_message(10**9, SECOND)
     hears.tick(3 * 10**9)
     assert (hears.ear.played, hears.ear.dropped) == (48_000, 24_000)
+
+
+# --- a real-time stream -------------------------------------------------------------------------
+
+
+def stream(hears: Listener, pcm: np.ndarray, interrupted_ms: int | None = None) -> list[Event]:
+    """Let packets of 20 ms arrive in time, and the agent report that it was interrupted."""
+    for n in range(len(pcm) // 960):
+        at_ns = ms_to_ns(1000 + 20 * n)
+        if interrupted_ms is not None and 20 * n == interrupted_ms:
+            hears.on_message(at_ns, Flush())
+        placed = Packet(at_ns, 0, ms_to_ns(60), goes_on=n > 0)
+        hears.on_message(at_ns, AudioChunk(pcm[960 * n : 960 * n + 960], 48_000, packet=placed))
+        hears.tick(at_ns)
+    return hears.events
+
+
+@pytest.mark.parametrize("more_ms", [60, 300, 500])
+def test_a_stream_is_flushed_when_it_is_silent_and_not_when_the_agent_says_so(more_ms: int) -> None:
+    spoken = voice(1000 + more_ms, 48_000)
+    events = stream(listener(), np.concatenate((spoken, np.zeros(48_000, np.int16))), 1000)
+    (flush,) = [e for e in events if isinstance(e, Flush)]
+    (silence,) = [e for e in events if isinstance(e, AgentSilence)]
+    assert flush.at_ns == silence.at_ns == pytest.approx(ms_to_ns(2000 + more_ms), abs=ms_to_ns(1))
+
+
+def test_an_agent_that_speaks_on_was_not_interrupted() -> None:
+    spoken = np.concatenate((voice(4000, 48_000), np.zeros(48_000, np.int16)))
+    assert not [e for e in stream(listener(), spoken, 1000) if isinstance(e, Flush)]
+
+
+def test_silence_that_a_stream_sends_is_no_audio_before_a_word() -> None:
+    silence = np.zeros(48_000, np.int16)
+    (speech,) = [
+        e
+        for e in stream(listener(), np.concatenate((silence, voice(600, 48_000), silence)))
+        if isinstance(e, AgentSpeech)
+    ]
+    assert speech.lead_ns == 0

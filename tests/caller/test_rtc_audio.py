@@ -90,11 +90,61 @@ def test_a_stream_that_pauses_begins_anew() -> None:
     assert reader.counts == {"comfort noise": 1}
 
 
-def test_a_stream_that_stopped_plays_on_as_it_comes() -> None:
-    pieces, reader = read([(n, n * 20 + (1000 if n > 3 else 0)) for n in range(8)])
-    assert [p.goes_on for p in pieces] == [False, True, True, True, False, True, True, True]
-    assert all(p.jitter_ns == 0 for p in pieces)
+def test_a_backlog_after_a_stop_is_played_in_order_a_quarter_faster() -> None:
+    stopped = [(n, max(n * 20.0, 1080)) for n in range(4, 60)]
+    pieces, reader = read([*((n, n * 20.0) for n in range(4)), *stopped])
+    assert [p.goes_on for p in pieces] == [False, True, True, True, False, *[True] * 55]
+    played = [ns_to_ms(p.arrived_ns - T0) for p in pieces[4:]]
+    assert played[:3] == [1080, 1096, 1112]
+    assert played == sorted(played)
+    # Two packets are still to come when the last of the backlog has been played.
+    assert played[-1] == pytest.approx(1080 + 55 * 16)
+    assert all(p.jitter_ns is None for p in pieces[4:])
     assert reader.counts == {"stalled": 1}
+
+
+def test_the_lost_start_of_a_stretch_after_silence_is_as_long_as_its_packets() -> None:
+    reader = RtpReader()
+    reader.read(packet(0), T0)
+    reader.read(packet(1, b"\xf8"), T0 + ms_to_ns(20))
+    pieces: list[Piece] = []
+    for n in range(5, 10):  # 2 to 4 began the reply, after a second of comfort noise
+        sent = RtpPacket(96, (65_530 + n) % 65_536, (n + 50) * FRAME, 7, MUSIC_20_MS)
+        pieces += reader.read(sent, T0 + ms_to_ns((n + 50) * 20))
+    assert (pieces[0].payload, pieces[0].samples, pieces[0].goes_on) == (None, 3 * FRAME, False)
+    assert all(p.goes_on for p in pieces[1:])
+
+
+def test_another_source_is_heard_once_the_first_is_silent() -> None:
+    reader = RtpReader()
+    other = [RtpPacket(96, n, n * FRAME, 9, MUSIC_20_MS) for n in range(3)]
+    assert reader.read(packet(0), T0)
+    assert not reader.read(other[0], T0 + ms_to_ns(10))
+    assert reader.read(packet(1), T0 + ms_to_ns(20))
+    assert reader.read(other[1], T0 + ms_to_ns(1100))
+    assert reader.counts == {"another source": 1}
+
+
+@pytest.mark.parametrize("by", [-1000, 30_000])
+def test_numbers_that_begin_anew_cost_one_packet(by: int) -> None:
+    reader = RtpReader()
+    assert reader.read(packet(5000), T0)
+    again = [
+        RtpPacket(96, (65_530 + 5000 + by + n) % 65_536, n * FRAME, 7, b"\xf8xx") for n in (1, 2)
+    ]
+    assert reader.read(again[0], T0) == []
+    assert len(reader.read(again[1], T0)) == 1
+    assert reader.counts == {"restarted": 1}
+
+
+def test_a_packet_of_another_kind_has_a_number_and_no_sound() -> None:
+    reader = RtpReader()
+    assert len(reader.read(packet(0), T0)) == 1
+    assert reader.read(RtpPacket(101, 65_531, 7, 7, b""), T0) == []
+    after = RtpPacket(96, 65_532, FRAME, 7, MUSIC_20_MS)
+    (piece,) = reader.read(after, T0 + ms_to_ns(20))
+    assert piece.goes_on
+    assert not reader.counts
 
 
 @given(
@@ -130,24 +180,24 @@ def test_the_length_of_an_opus_packet_is_in_its_first_bytes(payload: bytes, ms: 
 
 def test_a_fixed_buffer_plays_what_comes_within_it_at_one_delay() -> None:
     buffer = FixedBuffer(60)
-    assert buffer.behind_ns(ms_to_ns(15)) == ms_to_ns(45)
-    assert buffer.behind_ns(ms_to_ns(61)) == 0
+    assert buffer.behind_ns(T0, ms_to_ns(15)) == ms_to_ns(45)
+    assert buffer.behind_ns(T0, ms_to_ns(61)) == 0
 
 
 def test_the_adaptive_buffer_shrinks_on_a_calm_line_and_grows_with_jitter() -> None:
     buffer = AdaptiveBuffer()
     assert buffer.target_ms == 80
-    for _ in range(400):
-        buffer.behind_ns(0)
+    for n in range(4000):
+        buffer.behind_ns(T0 + ms_to_ns(n * 20), 0)
     assert buffer.target_ms == 20
-    for n in range(400):
-        buffer.behind_ns(ms_to_ns(n % 70))
-    assert 60 <= buffer.target_ms <= 80
+    for n in range(4000, 12_000):  # two packets in a hundred are late, and two in each second are
+        buffer.behind_ns(T0 + ms_to_ns(n * 20), ms_to_ns(100 if n % 50 == 0 else 0))
+    assert buffer.target_ms == 120
 
 
 def test_a_buffer_has_a_name() -> None:
     assert isinstance(buffer_named("adaptive"), AdaptiveBuffer)
-    assert buffer_named("40").behind_ns(0) == ms_to_ns(40)
+    assert buffer_named("40").behind_ns(T0, 0) == ms_to_ns(40)
     with pytest.raises(ValueError):
         buffer_named("-1")
 

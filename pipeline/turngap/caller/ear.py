@@ -29,6 +29,10 @@ _JITTER_NS = ms_to_ns(JITTER_MS)
 
 # A real-time stream is silent only if no packet comes for this long: the next may be late.
 PACKETS_NS = ms_to_ns(100)
+# Decoded silence is not above this; a real-time stream that sends it sends no audio.
+SILENT = 2
+# The agent of a real-time stream may pause it this long without a hole in what it says.
+LONGEST_PAUSE_NS = ms_to_ns(2000)
 
 Speech = AgentSpeech | AgentSilence | AgentSound | AgentBed
 
@@ -308,6 +312,11 @@ class Ear:
         dropped, self._lost = queued + self._lost, 0
         self.played, self.dropped = self.played + dropped, self.dropped + dropped
 
+    @property
+    def hears_packets(self) -> bool:
+        """Return whether the agent's audio is a real-time stream, which nothing can flush."""
+        return self._patience_ns > 0
+
     def flush(self, now_ns: int) -> list[Speech]:
         events = self.advance(now_ns)
         self._drop(sum(len(chunk.pcm) - chunk.played for chunk in self._queue))
@@ -331,13 +340,28 @@ class Ear:
             self._track = _Detected(chunk.rate, self._gap_ms, last_audible_ns, self._words)
         if at_ns - self._audio_to_ns > _JITTER_NS and not chunk.goes_on:
             self._unbroken_since_ns = at_ns
-        # A recording has the stream as it would sound without jitter.
-        self.heard.append(Heard(at_ns - (packet.jitter_ns if packet else 0), pcm, chunk.rate))
-        self._patience_ns = PACKETS_NS if packet else 0
+        if packet is None:
+            self.heard.append(Heard(at_ns, pcm, chunk.rate))
+        else:
+            self._hear_packet(at_ns, pcm, chunk.rate, packet)
         self._audio_to_ns = self._fed_to_ns = at_ns + samples_to_ns(len(pcm), chunk.rate)
         self._silence_left = self._track.detector.longest_silence
         about = (at_ns, chunk.received_ns, self._unbroken_since_ns, packet)
         return events + self._track.feed(pcm, *about)
+
+    def _hear_packet(self, at_ns: int, pcm: Pcm, rate: int, packet: Packet) -> None:
+        """Keep a packet of a real-time stream; what was lost is a hole, and a pause is none."""
+        self._patience_ns = PACKETS_NS
+        if not pcm.any() or max(abs(int(pcm.min())), int(pcm.max())) <= SILENT:
+            self._unbroken_since_ns = at_ns + samples_to_ns(len(pcm), rate)
+        start_ns = at_ns - packet.early_ns
+        if self.heard and not packet.lost and not packet.goes_on:
+            end_ns = self.heard[-1].end_ns
+            if 0 < (pause_ns := start_ns - end_ns) < LONGEST_PAUSE_NS:
+                silence = np.zeros(ns_to_samples(pause_ns, rate), dtype=np.int16)
+                self.heard.append(Heard(end_ns, silence, rate))
+        if not packet.lost:
+            self.heard.append(Heard(start_ns, pcm, rate))
 
     def _silence_until(self, until_ns: int) -> list[Speech]:
         """Feed the detector a stretch without audio, in which speech can end.

@@ -10,7 +10,7 @@ from turngap.caller import said
 from turngap.caller.ear import Ear, Speech
 from turngap.caller.intake import MOST_NOTES, Intake
 from turngap.caller.line import failed_on
-from turngap.core.clock import Clock
+from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError
 from turngap.core.events import (
     AgentSilence,
@@ -36,6 +36,8 @@ WAV_HEADERS = "the agent sends its audio with WAV headers, which were taken off"
 WAV_REST = "bytes after the samples that a WAV header counts, which were left out"
 MARKS_AHEAD = "marks later than the message that brings them, by the agent's clock"
 OTHER_NOTES = "and more of other kinds"
+# An agent on a real-time stream that says it was interrupted and speaks on for longer was not.
+MOST_AFTER_FLUSH_MS = 2000.0
 
 
 class Listener:
@@ -69,6 +71,7 @@ class Listener:
         self._done_whole = False
         self.reply_due = False
         self._flushed_ns = 0
+        self._flush: Flush | None = None  # of a real-time stream, until it is heard
         self._speech_received_ns = 0
         self._crash: BaseException | None = None
         self._intake = Intake()
@@ -113,10 +116,10 @@ class Listener:
             self._broken.add(why)
             self.feed(TurnBroken(now_ns, why))
 
-    def note(self, what: str) -> None:
+    def note(self, what: str, n: int = 1) -> None:
         """Count a remark on the agent's messages, for the turn that ends next."""
         known = what in self.notes or len(self.notes) < MOST_NOTES
-        self.notes[what if known else OTHER_NOTES] += 1
+        self.notes[what if known else OTHER_NOTES] += n
 
     def take_notes(self) -> dict[str, int]:
         """Return the remarks since the last call, each with its count."""
@@ -136,8 +139,8 @@ class Listener:
 
     def _take(self, now_ns: int, incoming: said.Incoming) -> None:
         match incoming:
-            case said.LeftOut(why):
-                self.note(why)
+            case said.LeftOut(why, n):
+                self.note(why, n)
             case said.Unreadable(why, trace):
                 self.broken(now_ns, why, trace)
             case said.ReplyDue():
@@ -158,9 +161,12 @@ class Listener:
                     self.note(WAV_REST)
                 self._feed_all(self.ear.receive(now_ns, pcm, rate, packet))
             case Flush():
-                self._feed_all(self.ear.flush(now_ns))
                 self._flushed_ns, self.reply_due = now_ns, False
-                self.feed(stamped(incoming, now_ns))
+                if self.ear.hears_packets and self.tracker.agent_speaking:
+                    self._flush = stamped(incoming, now_ns)  # its audio ends when it is silent
+                else:
+                    self._feed_all(self.ear.flush(now_ns))
+                    self.feed(stamped(incoming, now_ns))
             case TurnOver() | Transcript() | ReplyText() | NoReply():
                 self.feed(stamped(incoming, now_ns))
             case Marks():
@@ -234,6 +240,9 @@ class Listener:
         for event in events:
             if isinstance(event, AgentSilence):
                 self.silent_since_ns = event.at_ns
+                if self._flush and event.at_ns - self._flush.at_ns < ms_to_ns(MOST_AFTER_FLUSH_MS):
+                    self.feed(stamped(self._flush, max(event.at_ns, self._flush.at_ns)))
+                self._flush = None
             elif isinstance(event, AgentSpeech):
                 self._speech_received_ns = event.received_ns
             self.feed(event)

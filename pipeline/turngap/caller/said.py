@@ -60,15 +60,15 @@ class Packet:
 
     Attributes:
         arrived_ns: its arrival; of lost audio, as if it had ended with the next packet's arrival.
-        jitter_ns: how late it came, compared with the fastest packet of the time before.
-        behind_ns: how much later a playout buffer would play it; None if it was lost.
+        early_ns: how much earlier it is in a recording, where jitter is smoothed as by a buffer.
+        behind_ns: how much later a playout buffer would play it.
         goes_on: it follows the audio before it without a hole in the stream.
         lost: its packets were lost, and it is silence in their place.
     """
 
     arrived_ns: int
-    jitter_ns: int
-    behind_ns: int | None
+    early_ns: int
+    behind_ns: int
     goes_on: bool
     lost: bool = False
 
@@ -125,9 +125,13 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A note by the line itself: something that the agent sent was left out; the turn continues."""
+    """A note by the line itself: something that the agent sent was left out; the turn continues.
+
+    It was so `n` times.
+    """
 
     why: str
+    n: int = 1
 
 
 @dataclass(frozen=True, slots=True)

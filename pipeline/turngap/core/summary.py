@@ -159,7 +159,8 @@ class Heard:
         sound_before_word: turns whose first sound comes over 100 ms before the first word.
         onset_spread_ms_p50, onset_spread_ms_p95: how far off the first word or answer may be, over
             the `onsets` with a known spread; `unsure_onsets` counts those over 20 ms.
-        playout_gap_ms_p50: the gap behind a playout buffer, over turns with a `playout_ms`.
+        playout_gap_ms_p50: the gap behind a playout buffer, over turns with a `playout_ms`, whose
+            median is `playout_ms_p50`.
     """
 
     first_answer_ms_p50: float | None
@@ -175,6 +176,7 @@ class Heard:
     onsets: int
     unsure_onsets: int
     playout_gap_ms_p50: float | None
+    playout_ms_p50: float | None
 
 
 # First sound that comes so much before the first word is something else, and an onset whose spread
@@ -188,7 +190,11 @@ def heard_of(turns: Sequence[Turn]) -> Heard:
     replied = [t for t in turns if t.replied]
     answers = [t.first_answer_ms for t in replied if t.first_answer_ms is not None]
     greetings = [t.greeting_ms for t in turns if t.greeting_ms is not None]
-    behind = [t.gap_ms + t.playout_ms for t in replied if t.gap_ms and t.playout_ms is not None]
+    played = [
+        (t.gap_ms, t.playout_ms)
+        for t in replied
+        if t.gap_ms is not None and t.playout_ms is not None
+    ]
     spreads = [t.onset_spread_ms for t in turns if t.onset_spread_ms is not None]
     return Heard(
         first_answer_ms_p50=median(answers) if answers else None,
@@ -207,7 +213,8 @@ def heard_of(turns: Sequence[Turn]) -> Heard:
         onset_spread_ms_p95=percentile(spreads, 0.95).value,
         onsets=len(spreads),
         unsure_onsets=sum(spread > UNSURE_ONSET_MS for spread in spreads),
-        playout_gap_ms_p50=median(behind) if behind else None,
+        playout_gap_ms_p50=median(gap + later for gap, later in played) if played else None,
+        playout_ms_p50=median(later for _, later in played) if played else None,
     )
 
 

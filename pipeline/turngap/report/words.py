@@ -390,8 +390,9 @@ def heard_words(summary: Summary) -> str:
         said += [f"{what}: {n}"] if n else []
     if n := heard.sound_before_word:
         said.append(f"other sound over 100 ms before the first word in {turns_words(n)}")
-    if heard.playout_gap_ms_p50 is not None:
-        said.append(f"gap behind the playout buffer p50 {ms(heard.playout_gap_ms_p50)} ms")
+    if heard.playout_gap_ms_p50 is not None and heard.playout_ms_p50 is not None:
+        gap, later = ms(heard.playout_gap_ms_p50), ms(heard.playout_ms_p50)
+        said.append(f"behind a playout buffer, {later} ms later: gap p50 {gap} ms")
     if heard.greeting_ms_p50 is not None:
         said.append(f"greeting p50 {ms(heard.greeting_ms_p50)} ms")
     return "; ".join(said)

@@ -81,6 +81,7 @@ class SmallWebRtcSession(PlainSession):
     def __init__(self, settings: SmallWebRtcSettings) -> None:
         super().__init__()
         self._has_rtvi, self._rtvi = settings.rtvi, RtviReader()
+        self.tells_flushes = settings.rtvi
         self._audio = RtpAudio(settings)
         self.lead, self.prepare = self._audio.lead, self._audio.pack
 
@@ -118,6 +119,7 @@ class OpenAIRtcSession(OpenAIRealtimeSession):
     """
 
     name = "webrtc-openai"
+    tells_flushes = False  # not every server says that it was interrupted
 
     def __init__(self, settings: OpenAIRtcSettings) -> None:
         common = settings.model_dump(include=set(OpenAISettings.model_fields))

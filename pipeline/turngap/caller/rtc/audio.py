@@ -8,6 +8,7 @@ from turngap.caller.rtc.opus import OpusDecoder, OpusEncoder
 from turngap.caller.rtc.playout import PlayoutBuffer
 from turngap.caller.rtc.rtp import FRAME, RATE, Datagram, Piece, RtpPacket, RtpReader
 from turngap.caller.said import AudioChunk, Incoming, LeftOut, Packet
+from turngap.core.clock import ms_to_ns
 
 # What counts of packets are called in a turn's notes.
 NOTES = {
@@ -15,6 +16,8 @@ NOTES = {
     "late": "RTP packets that came after they were given up",
     "reordered": "RTP packets out of order",
     "repeated": "RTP packets repeated",
+    "another source": "RTP packets of another source, not heard",
+    "restarted": "RTP streams that began anew",
     "comfort noise": "RTP packets of comfort noise, heard as silence",
     "malformed": "RTP packets that cannot be read",
     "stalled": "stops of the RTP stream",
@@ -60,22 +63,24 @@ class RtpHearing:
         try:
             packet = RtpPacket.parse(datagram)
             for piece in self._reader.read(packet, datagram.arrived_ns):
-                chunk = self._chunk(piece)
-                said.append(chunk)
-                counts["dry"] += chunk.packet is not None and chunk.packet.behind_ns == 0
+                said.append(chunk := self._chunk(piece))
+                dry = chunk.packet is not None and chunk.packet.behind_ns == 0
+                counts["dry"] += dry and bool(piece.jitter_ns)
         except ValueError:
             counts["malformed"] += 1
         counts += self._reader.counts - before
-        said += [LeftOut(NOTES[name]) for name in counts.elements()]
-        return said
+        return [*said, *(LeftOut(NOTES[name], n) for name, n in counts.items() if n)]
 
     def _chunk(self, piece: Piece) -> AudioChunk:
         if piece.payload is None:
-            pcm, behind_ns = np.zeros(piece.samples, dtype=np.int16), None
+            pcm = np.zeros(piece.samples, dtype=np.int16)
         else:
             pcm = self._decoder.decode(piece.payload)
-            behind_ns = self._buffer.behind_ns(piece.jitter_ns)
-        placed = Packet(
-            piece.arrived_ns, piece.jitter_ns, behind_ns, piece.goes_on, piece.payload is None
+        jitter_ns = piece.jitter_ns or 0
+        about = (piece.arrived_ns, min(jitter_ns, ms_to_ns(self._buffer.target_ms)))
+        behind_ns = 0
+        if piece.jitter_ns is not None and piece.payload is not None:
+            behind_ns = self._buffer.behind_ns(piece.arrived_ns, jitter_ns)
+        return AudioChunk(
+            pcm, RATE, packet=Packet(*about, behind_ns, piece.goes_on, piece.payload is None)
         )
-        return AudioChunk(pcm, RATE, packet=placed)

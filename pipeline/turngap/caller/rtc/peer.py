@@ -240,9 +240,12 @@ class RtcPeer:
         now_ns = data.arrived_ns if isinstance(data, Datagram) else self._clock.now_ns()
         with suppress(SrtpError):
             packet = srtp.unprotect(data)
-            if self._remote is not None and packet[1] & 0x7F in (OPUS, self._remote.opus):
-                self._last_ns = max(self._last_ns, now_ns)
-                self._deliver(self._last_ns, Datagram.at(packet, self._last_ns))
+            if self._remote is None or len(packet) < 12:
+                return
+            if packet[1] & 0x7F not in (OPUS, self._remote.opus):
+                packet = bytes((packet[0] & 0xC0,)) + packet[1:12]  # it has a number and no sound
+            self._last_ns = max(self._last_ns, now_ns)
+            self._deliver(self._last_ns, Datagram.at(packet, self._last_ns))
 
     def _text(self, message: str | bytes) -> None:
         now_ns = self._clock.now_ns()

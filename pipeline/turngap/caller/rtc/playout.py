@@ -4,25 +4,29 @@ A real client waits before it plays, so that jitter makes no holes. The ear does
 gap at arrival, and behind one of these buffers next to it.
 """
 
+from itertools import accumulate
 from typing import Protocol
 
 from turngap.core.clock import ms_to_ns
 
-# NetEq's rule, as in WebRTC's DelayManager and UnderrunOptimizer: the target is the quantile of the
-# packets' delays, relative to the fastest of two seconds, in a histogram that forgets.
+# NetEq's rule, as in WebRTC's DelayManager and UnderrunOptimizer: the target is a quantile of the
+# worst delay in each half second, relative to the fastest packet of two seconds, in a histogram
+# that forgets. Not modelled: its optimizer of reordering, and the time it takes to reach a target.
+INTERVAL_MS = 500
 BUCKET_MS = 20
 BUCKETS = 100
 QUANTILE = 0.95
 FORGET = 0.983
 START_MS = 80
 START_WEIGHT = 2.0
-FIXED_MS = (40, 60, 80)
 
 
 class PlayoutBuffer(Protocol):
-    """A model of a client's playout buffer."""
+    """A model of a client's playout buffer; `target_ms` is its length now."""
 
-    def behind_ns(self, jitter_ns: int) -> int:
+    target_ms: float
+
+    def behind_ns(self, arrived_ns: int, jitter_ns: int) -> int:
         """Return how much later than at its arrival a packet is played.
 
         `jitter_ns` is how late it came, compared with the fastest of the last two seconds. 0: the
@@ -35,10 +39,10 @@ class FixedBuffer:
     """A buffer of one length."""
 
     def __init__(self, ms: float) -> None:
-        self._ns = ms_to_ns(ms)
+        self.target_ms = ms
 
-    def behind_ns(self, jitter_ns: int) -> int:
-        return max(0, self._ns - jitter_ns)
+    def behind_ns(self, arrived_ns: int, jitter_ns: int) -> int:
+        return max(0, ms_to_ns(self.target_ms) - jitter_ns)
 
 
 class AdaptiveBuffer:
@@ -46,28 +50,31 @@ class AdaptiveBuffer:
 
     def __init__(self) -> None:
         self._weights = [0.0] * BUCKETS
-        self._forget = 0.0
         self._seen = 0
+        self._worst_ns = 0  # of the interval that began at `_since_ns`
+        self._since_ns: int | None = None
         self.target_ms = float(START_MS)
 
-    def behind_ns(self, jitter_ns: int) -> int:
-        target_ns = ms_to_ns(self.target_ms)
-        self._learn(jitter_ns)
-        return max(0, target_ns - jitter_ns)
+    def behind_ns(self, arrived_ns: int, jitter_ns: int) -> int:
+        behind_ns = max(0, ms_to_ns(self.target_ms) - jitter_ns)
+        if self._since_ns is None:
+            self._since_ns = arrived_ns
+        elif arrived_ns - self._since_ns > ms_to_ns(INTERVAL_MS):
+            self._learn(self._worst_ns)
+            self._since_ns, self._worst_ns = arrived_ns, 0
+        self._worst_ns = max(self._worst_ns, jitter_ns)
+        return behind_ns
 
-    def _learn(self, jitter_ns: int) -> None:
-        bucket = min(jitter_ns // ms_to_ns(BUCKET_MS), BUCKETS - 1)
+    def _learn(self, delay_ns: int) -> None:
+        bucket = min(delay_ns // ms_to_ns(BUCKET_MS), BUCKETS - 1)
         self._seen += 1
         # The forgetting begins fast and slows down to `FORGET`.
-        self._forget = max(0.0, min(FORGET, 1 - START_WEIGHT / (self._seen + 1)))
-        self._weights = [weight * self._forget for weight in self._weights]
-        self._weights[bucket] += 1 - self._forget
-        total, below = sum(self._weights), 0.0
-        for index, weight in enumerate(self._weights):
-            below += weight
-            if below >= QUANTILE * total:
-                self.target_ms = float((index + 1) * BUCKET_MS)
-                return
+        forget = max(0.0, min(FORGET, 1 - START_WEIGHT / (self._seen + 1)))
+        self._weights = [weight * forget for weight in self._weights]
+        self._weights[bucket] += 1 - forget
+        below, total = accumulate(self._weights), sum(self._weights)
+        within = next(i for i, weight in enumerate(below) if weight >= QUANTILE * total)
+        self.target_ms = float((within + 1) * BUCKET_MS)
 
 
 def buffer_named(name: str) -> PlayoutBuffer:

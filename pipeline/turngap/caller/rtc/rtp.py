@@ -15,12 +15,18 @@ FRAME = RATE * FRAME_MS // 1000
 # A packet that is missing this long after the next one came is lost. Buffers of the field keep 40
 # to 80 ms.
 REORDER_NS = ms_to_ns(60)
-# A longer jump of the timestamps is a new stretch of sound: nothing between was ever sent.
-LONGEST_LOSS = RATE
+# A jump of the timestamps over lost packets that is longer is no measure of the loss.
+LONGEST_LOSS = 10 * RATE
+# Numbers further from the one that is due are of a stream that has begun anew (RFC 3550, A.1).
+MOST_LATE, MOST_AHEAD = 100, 3000
+# Another source is heard once the first has been silent for this long.
+SOURCE_NS = ms_to_ns(1000)
 # The fastest packet of this time sets when each sample would have sounded without jitter.
 FASTEST_NS = ms_to_ns(2000)
-# A packet this late is no jitter: the stream had stopped, and what follows plays as it comes.
+# A packet this late is no jitter: the stream had stopped. What then comes at once is played in its
+# order, this much faster than it was spoken, as clients do to catch up.
 STALL_NS = ms_to_ns(200)
+CATCH_UP = 1.25
 # A payload this short is Opus's discontinuous transmission: comfort noise in place of sound.
 DTX_BYTES = 2
 
@@ -86,18 +92,19 @@ class Piece:
 
     Attributes:
         payload: the coded audio; None if its packets were lost.
-        samples: the length of what was lost, at `RATE`; 0 if there is a payload.
+        samples: its length, at `RATE`.
         arrived_ns: the arrival of its packet; of lost ones, as if it had ended with the arrival of
-            the packet after them.
+            the packet after them. Of what comes at once after the stream had stopped, when it can
+            be played.
         jitter_ns: how much later it came than the fastest packet of the last two seconds would
-            have.
+            have; None while a backlog is played.
         goes_on: it follows the piece before it without a hole in the stream.
     """
 
     payload: bytes | None
     samples: int
     arrived_ns: int
-    jitter_ns: int
+    jitter_ns: int | None
     goes_on: bool
 
 
@@ -114,29 +121,45 @@ class RtpReader:
 
     Attributes:
         counts: what happened to packets: `lost`, `late` (after they were given up), `reordered`,
-            `repeated`, `stalled` (the stream had stopped) and `comfort noise`.
+            `repeated`, of `another source`, `stalled` (the stream had stopped), `restarted` and
+            `comfort noise`.
     """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self._source: int | None = None
+        self._source_ns = 0  # its last arrival
+        self._begin(0, 0)
+
+    def _begin(self, sequence: int, timestamp: int) -> None:
+        """Begin a stream with the packet of this number."""
         self._waiting: dict[int, _Waiting] = {}
-        self._next: int | None = None  # the sequence number that is due, unwrapped
-        self._clock = 0  # the timestamp that is due, unwrapped
-        self._newest = 0
-        self._ssrc: int | None = None
-        self._ended = False  # a stretch without sound has begun
+        self._next = self._newest = sequence  # the number that is due, unwrapped
+        self._clock = timestamp  # the timestamp that is due, unwrapped
+        self._frame = FRAME  # samples of the packet before
+        self._ended = True  # a stretch without sound has begun
+        self._restart = -1  # the number after one that is far from all others
         # Arrival less timestamp of the latest packets, ever smaller ones first.
         self._delays: deque[tuple[int, int]] = deque()
+        self._busy_ns: int | None = None  # until when a backlog is played
 
     def read(self, packet: RtpPacket, arrived_ns: int) -> list[Piece]:
         """Take a packet; return what is next in the stream, in order."""
-        if packet.ssrc != self._ssrc:
-            self._ssrc, self._next, self._waiting = packet.ssrc, None, {}
-            self._delays.clear()
-        if self._next is None:
-            self._next, self._clock = packet.sequence, packet.timestamp
-            self._newest, self._ended = packet.sequence, True
+        if packet.ssrc != self._source:
+            if self._source is not None and arrived_ns - self._source_ns < SOURCE_NS:
+                self.counts["another source"] += 1
+                return []
+            self._source = packet.ssrc
+            self._begin(packet.sequence, packet.timestamp)
+        self._source_ns = arrived_ns
         sequence = _unwrapped(packet.sequence, self._next, 16)
+        if not -MOST_LATE <= sequence - self._next <= MOST_AHEAD:  # RFC 3550, A.1
+            if packet.sequence != self._restart:
+                self._restart = packet.sequence + 1 & 0xFFFF
+                return []
+            self.counts["restarted"] += 1
+            self._begin(packet.sequence, packet.timestamp)
+            sequence = packet.sequence
         timestamp = _unwrapped(packet.timestamp, self._clock, 32)
         if sequence in self._waiting or sequence == self._next - 1:
             self.counts["repeated"] += 1
@@ -153,7 +176,6 @@ class RtpReader:
     def _in_order(self, now_ns: int) -> list[Piece]:
         pieces: list[Piece] = []
         while self._waiting:
-            assert self._next is not None
             first = min(self._waiting)
             packet = self._waiting[first]
             missing = first - self._next
@@ -165,26 +187,46 @@ class RtpReader:
         return pieces
 
     def _pieces(self, packet: _Waiting, missing: int) -> list[Piece]:
-        jitter_ns = self._jitter_ns(packet)
-        if jitter_ns > STALL_NS:
-            self.counts["stalled"] += 1
-            self._delays.clear()
-            self._ended, jitter_ns = True, self._jitter_ns(packet)
-        gap = packet.timestamp - self._clock
-        goes_on = not self._ended and 0 <= gap <= (LONGEST_LOSS if missing else 0)
-        pieces: list[Piece] = []
         if missing:
             self.counts["lost"] += missing
-            if goes_on and gap:
-                began_ns = packet.arrived_ns - samples_to_ns(gap, RATE)
-                pieces.append(Piece(None, gap, began_ns, jitter_ns, goes_on=True))
-        self._clock = packet.timestamp + opus_samples(packet.payload)
+        if not packet.payload:  # of another payload type: it has a number and no sound
+            return []
+        arrived_ns, jitter_ns = self._placed(packet)
+        gap = packet.timestamp - self._clock
+        goes_on = not self._ended and gap == 0
+        pieces: list[Piece] = []
+        if missing:
+            # How much sound was lost is known by the clock, or else by how many packets were.
+            known = not self._ended and 0 < gap <= LONGEST_LOSS
+            lost = gap if known else missing * self._frame
+            began_ns = arrived_ns - samples_to_ns(lost, RATE)
+            pieces.append(Piece(None, lost, began_ns, jitter_ns, known))
+            goes_on = True
+        samples = opus_samples(packet.payload)
+        self._clock, self._frame = packet.timestamp + samples, samples or self._frame
         self._ended = len(packet.payload) <= DTX_BYTES
         if self._ended:
             self.counts["comfort noise"] += 1
             return pieces
-        pieces.append(Piece(packet.payload, 0, packet.arrived_ns, jitter_ns, goes_on))
+        pieces.append(Piece(packet.payload, samples, arrived_ns, jitter_ns, goes_on))
         return pieces
+
+    def _placed(self, packet: _Waiting) -> tuple[int, int | None]:
+        """Return when a packet sounds without a buffer, and how late it came; None in a backlog."""
+        jitter_ns = self._jitter_ns(packet)
+        if jitter_ns > STALL_NS:
+            self.counts["stalled"] += 1
+            self._delays.clear()
+            self._jitter_ns(packet)
+            self._ended, self._busy_ns = True, packet.arrived_ns
+        if self._busy_ns is None:
+            return packet.arrived_ns, jitter_ns
+        if packet.arrived_ns > self._busy_ns:  # it has caught up
+            self._busy_ns = None
+            return packet.arrived_ns, jitter_ns
+        length_ns = samples_to_ns(opus_samples(packet.payload), RATE)
+        begins_ns, self._busy_ns = self._busy_ns, self._busy_ns + int(length_ns / CATCH_UP)
+        return begins_ns, None
 
     def _jitter_ns(self, packet: _Waiting) -> int:
         delay_ns = packet.arrived_ns - samples_to_ns(packet.timestamp, RATE)

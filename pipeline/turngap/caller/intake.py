@@ -100,8 +100,7 @@ class Intake(Volume):
         kind = type(incoming)
         is_audio = isinstance(incoming, said.AudioChunk)
         # Of a real-time stream, the line counts what came.
-        counted = is_audio and incoming.packet is None
-        self.count(incoming.pcm.nbytes if counted else 0)
+        self.count(incoming.pcm.nbytes if is_audio and incoming.packet is None else 0)
         spends = [("messages", 1, MOST_MESSAGES)]
         spends += [(f"messages of {kind.__name__}", 1, MOST_OF.get(kind, MOST_MESSAGES))]
         if isinstance(incoming, said.Transcript | said.ReplyText):

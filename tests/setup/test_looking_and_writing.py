@@ -12,7 +12,7 @@ from turngap.core.stats import n_without_a_miss
 from turngap.load.plan import shape_of
 from turngap.scenario.library import load_scenarios
 from turngap.scenario.model import scenario_paths, shipped_library
-from turngap.setup import Chosen, bot_of, bots, contents, from_here, write
+from turngap.setup import Chosen, _with_paths, bot_of, bots, contents, from_here, write
 
 
 def test_no_link_leads_out_of_the_repository(
@@ -48,6 +48,9 @@ def test_a_bot_of_pipecats_runner_gets_its_port_in_the_workflow(tmp_path: Path) 
     (tmp_path / "bot.py").write_text("import pipecat\nfrom pipecat.runner.run import main\n")
     given = bot_of("", "/elsewhere/.venv/bin/python bot.py", tmp_path)
     assert (given.takes_port, given.paths[0]) == (True, "/ws-client")
+    # As a browser reaches it, first; a URL that the user gave is tried as it is.
+    assert _with_paths("ws://h:1", given)[:2] == ["http://h:1", "ws://h:1/ws-client"]
+    assert _with_paths("http://h:1", bot_of("http://h:1", "", tmp_path)) == ["http://h:1"]
     assert given.start is not None
     chosen = Chosen("ws://127.0.0.1:7860/ws-client", given.start, takes_port=given.takes_port)
     files = contents(chosen)

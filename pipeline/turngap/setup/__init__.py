@@ -23,7 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from turngap.caller.dialects.registry import transport_of
+from turngap.caller.dialects.registry import find_dialect, transport_of
 from turngap.caller.endpoint import NO_TRANSPORT, Endpoint
 from turngap.caller.identify import identify
 from turngap.caller.starting import place_of
@@ -69,12 +69,14 @@ class Bot:
         start: the command that starts it; None if it runs already.
         paths: paths to try if the URL has none, the likeliest first.
         takes_port: whether the command has an option `--port`.
+        is_called: whether it takes calls over WebRTC, as pipecat's development runner does.
     """
 
     url: str = ""
     start: str | None = None
     paths: Sequence[str] = USUAL_PATHS
     takes_port: bool = False
+    is_called: bool = False
 
 
 def bots(folder: Path) -> dict[str, Bot]:
@@ -144,7 +146,7 @@ async def reached(
             hint = _BY_HAND if str(log) in e.hint or "No module named" in e.message else e.hint
             raise AgentError(e.kind, e.message, hint=hint) from e
         errors: list[AgentError] = []
-        tried = [each for one in urls for each in _with_paths(one, bot.paths)]
+        tried = [each for one in urls for each in _with_paths(one, bot)]
         for url in tried:
             on_step(f"trying {url}")
             try:
@@ -153,7 +155,7 @@ async def reached(
                 async with endpoint.open(clock) as line:
                     return replace(endpoint, dialect=endpoint.dialect or line.dialect)
             except AgentError as e:
-                if e.kind == NO_TRANSPORT:
+                if e.kind == NO_TRANSPORT and transport_of(url) == "websocket":
                     raise
                 errors.append(e)
     if len(errors) == 1:
@@ -165,12 +167,14 @@ async def reached(
     )
 
 
-def _with_paths(url: str, paths: Sequence[str]) -> list[str]:
-    """Return the URL where it has a path, else the URL with each of these paths."""
+def _with_paths(url: str, bot: Bot) -> list[str]:
+    """Return the URL where it has a path, else the URLs at which the bot may be."""
     parts = urlsplit(url)
     if parts.path not in ("", "/") or parts.query or transport_of(url) == "webrtc":
         return [url]
-    return [urlunsplit(parts._replace(path=path)) for path in paths]
+    called = bot.is_called and not bot.url and not find_dialect("webrtc").missing()
+    calls = [urlunsplit(parts._replace(scheme="http"))] if called else []
+    return [*calls, *(urlunsplit(parts._replace(path=path)) for path in bot.paths)]
 
 
 def _programs(folder: Path) -> Iterator[tuple[Path, Bot]]:
@@ -193,7 +197,8 @@ def _programs(folder: Path) -> Iterator[tuple[Path, Bot]]:
 def _bot(text: str) -> Bot:
     runner = ("/ws-client", "/ws") if "pipecat.runner.run" in text else ()
     paths = (*_ROUTE.findall(text), *_IN_URL.findall(text), *runner, *USUAL_PATHS)
-    return Bot(paths=tuple(dict.fromkeys(paths)), takes_port="--port" in text or bool(runner))
+    takes_port, called = "--port" in text or bool(runner), bool(runner)
+    return Bot(paths=tuple(dict.fromkeys(paths)), takes_port=takes_port, is_called=called)
 
 
 def _serves(port: int) -> bool:

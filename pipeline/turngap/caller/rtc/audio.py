@@ -77,7 +77,7 @@ class RtpHearing:
         else:
             pcm = self._decoder.decode(piece.payload)
         jitter_ns = piece.jitter_ns or 0
-        about = (piece.arrived_ns, min(jitter_ns, ms_to_ns(self._buffer.target_ms)))
+        about = (piece.arrived_ns, min(jitter_ns, ms_to_ns(self._buffer.delay_ms)))
         behind_ns = 0
         if piece.jitter_ns is not None and piece.payload is not None:
             behind_ns = self._buffer.behind_ns(piece.arrived_ns, jitter_ns)

@@ -18,10 +18,12 @@ from turngap.caller.dialects.session import Session
 from turngap.caller.dialects.webrtc import SmallWebRtcSettings
 from turngap.caller.endpoint import Endpoint
 from turngap.caller.identify import identify
+from turngap.caller.line import Line
+from turngap.caller.opening import Request
 from turngap.caller.rtc.opus import OpusDecoder
 from turngap.caller.rtc.peer import NO_SDP, RtcPeer, answering
 from turngap.caller.rtc.rtp import FRAME, Datagram, RtpPacket
-from turngap.caller.rtc.signalling import offer_url, servers_of
+from turngap.caller.rtc.signalling import calling, offer_url, servers_of
 from turngap.caller.said import (
     AudioChunk,
     Flush,
@@ -443,17 +445,26 @@ async def test_openais_form_carries_the_offer_alone_or_with_a_model(model: str) 
     assert ('"model": "gpt-x"' in asked.body) == bool(model)
 
 
-async def test_a_bot_that_hangs_up_or_never_says_that_it_is_ready() -> None:
+async def test_a_bot_that_hangs_up_before_it_is_ready() -> None:
     async def leaves(peer: RtcPeer) -> None:
         await peer.recv()
         await peer.close()
 
+    bot = Bot(leaves)
+    error = await refused(bot.answer)
+    await bot.close()
+    assert error.kind == "agent.line_lost"
+
+
+async def test_a_bot_that_never_says_that_it_is_ready() -> None:
     async def silent(peer: RtcPeer) -> None:
         await peer.recv()
 
-    for course, kind in ((leaves, "agent.line_lost"), (silent, "agent.not_ready")):
-        bot = Bot(course)
-        dialect = "webrtc,open_s=1.5" if kind == "agent.not_ready" else "webrtc"
-        error = await refused(bot.answer, dialect=dialect)
+    bot = Bot(silent)
+    async with serving(bot.answer) as url:
+        request = Request(url, {}, (), 30.0, url)
+        async with calling(request, SmallWebRtcSettings(), CLOCK) as peer:
+            with pytest.raises(AgentError) as raised:
+                await Line(peer, pipecat(), CLOCK).handshake(0.1)
         await bot.close()
-        assert error.kind == kind
+    assert raised.value.kind == "agent.not_ready"

@@ -82,7 +82,6 @@ class RtcPeer:
         if loopback:
             self._add_loopback()
         self.is_stamped = False
-        self._servers = bool(servers)
         self._channel: RTCDataChannel | None = None
         self._remote: _Remote | None = None
         self._source = secrets.token_bytes(4)
@@ -292,7 +291,7 @@ class RtcPeer:
 
     def send_now(self, message: Message) -> bool:
         """Send a message; return False if the call is over."""
-        if self._ended is not None or self._channel is None:
+        if self._ended is not None or self._channel is None or self._channel.readyState != "open":
             return False
         if isinstance(message, str):
             if self._channel.bufferedAmount > MOST_MESSAGE_BYTES:

@@ -126,6 +126,7 @@ def test_a_reply_over_packets_that_is_interrupted_falls_silent() -> None:
     assert (first.turn.ended, first.turn.outcome) == ("interrupted", "answered")
     assert second.turn.outcome == "answered"
     assert second.turn.yield_ns is not None
-    assert second.turn.yield_ns / 1e6 == pytest.approx(200, abs=5)
+    # Where speech is cut off, Opus rings for some ms.
+    assert second.turn.yield_ns / 1e6 == pytest.approx(200, abs=10)
     assert second.turn.gap_ns is not None
-    assert second.turn.gap_ns / 1e6 == pytest.approx(300, abs=5)
+    assert second.turn.gap_ns / 1e6 == pytest.approx(300, abs=10)

@@ -249,6 +249,7 @@ ACTING = [
     ({"agent": "ws://127.0.0.1:9/${AWS_SECRET}"}, "--agent 'ws://127.0.0.1:9/${AWS_SECRET}'"),
     ({"agent": "POST http://127.0.0.1:9/ {}"}, "--agent 'POST http://127.0.0.1:9/ {}'"),
     ({"agent": "GET http://127.0.0.1:9/"}, "--agent 'GET http://127.0.0.1:9/'"),
+    ({"agent": "http://127.0.0.1:9/"}, "--agent http://127.0.0.1:9/"),
     ({"agent": "wss://api.elevenlabs.io/v1/x"}, "--agent wss://api.elevenlabs.io/v1/x"),
     ({"sets": ("llm.command=['sh']",)}, """--set 'llm.command=['"'"'sh'"'"']'"""),
     ({"sets": ("llm.base_url=http://x",)}, "--set llm.base_url=http://x"),

@@ -62,7 +62,7 @@ WORKLET = """registerProcessor("both", class extends AudioWorkletProcessor {
     return true;
   }
 });"""
-CALL = """async ([worklet, rate, seconds]) => {
+CALL = """async ([worklet, rate, leadS, seconds]) => {
   const audio = { echoCancellation: false, noiseSuppression: false, autoGainControl: false };
   const microphone = await navigator.mediaDevices.getUserMedia({ audio });
   const context = new AudioContext({ sampleRate: rate, latencyHint: 0 });
@@ -89,8 +89,14 @@ CALL = """async ([worklet, rate, seconds]) => {
   const { sdp, type } = pc.localDescription;
   await pc.setRemoteDescription(await exchange({ sdp, type }));
   await loud.play();
-  await new Promise((r) => setTimeout(r, seconds * 1000));
-  const inbound = [...(await pc.getStats()).values()].find((s) => s.type === "inbound-rtp");
+  const heard = async (s) => {
+    await new Promise((r) => setTimeout(r, s * 1000));
+    return [...(await pc.getStats()).values()].find((each) => each.type === "inbound-rtp");
+  };
+  const before = await heard(leadS), after = await heard(seconds - leadS);
+  const inbound = Object.fromEntries(
+    ["EmittedCount", "Delay", "TargetDelay"]
+      .map((name) => [name, after[`jitterBuffer${name}`] - before[`jitterBuffer${name}`]]));
   pc.close();
   const all = new Int16Array(pieces.length * 256);
   pieces.forEach((piece, i) => all.set(piece, i * 256));
@@ -159,7 +165,7 @@ async def by_chromium(url: str, scratch: Path, turns: int) -> tuple[Pcm, dict[st
         await page.route("**/*", page_of)
         await page.expose_function("exchange", exchange)
         await page.goto(URL)
-        found = await page.evaluate(CALL, [WORKLET, RATE, seconds])
+        found = await page.evaluate(CALL, [WORKLET, RATE, LEAD_S, seconds])
         await browser.close()
     sound = np.frombuffer(base64.b64decode(found["sound"]), np.int16).reshape(-1, 2, 128)
     return sound.transpose(1, 0, 2).reshape(2, -1), found["inbound"], found["baseMs"]
@@ -202,9 +208,10 @@ async def measure(turns: int, keep: Path | None) -> str:
     at_arrival = [gap - truth for (gap, _), truth in zip(ours, known, strict=True)]
     behind = [gap - truth for (_, gap), truth in zip(ours, known, strict=True)]
     chromium = [gap - truth for gap, truth in zip(theirs, theirs_known, strict=True)]
-    emitted = inbound["jitterBufferEmittedCount"]
-    kept_ms = 1000 * inbound["jitterBufferDelay"] / emitted
+    each_ms = 1000 / inbound["EmittedCount"]
+    kept_ms, target_ms = each_ms * inbound["Delay"], each_ms * inbound["TargetDelay"]
     apart = median(chromium) - median(behind)
+    rest = median(chromium) - kept_ms
     return "\n".join(
         [
             "| ear | n | longer than the agent's own gap, ms: p50 | p10 to p90 |",
@@ -213,11 +220,12 @@ async def measure(turns: int, keep: Path | None) -> str:
             row("turngap behind the adaptive buffer", behind),
             row("Chromium, microphone to loudspeaker", chromium),
             "",
-            f"Chromium is {apart:+.1f} ms from turngap behind the adaptive buffer. Its own buffer "
-            f"held a sample {kept_ms:.1f} ms in the mean of the call, by its statistics; the rest "
-            "is its microphone, its encoder's look-ahead (6.5 ms), and that it decodes and plays "
-            f"in pieces of 10 ms (its audio graph adds {base_ms:.1f} ms to its output, which is "
-            "not in the table).",
+            f"Chromium is {apart:+.1f} ms from turngap behind the adaptive buffer. By its own "
+            f"statistics its buffer held sound for {kept_ms:.1f} ms, with a target of "
+            f"{target_ms:.1f} ms (means from the first turn on). The rest, {rest:+.1f} ms, is the "
+            "6.5 ms by which its encoder delays the person and pieces of 10 ms on both ways, less "
+            "what its microphone takes to the page. The loudspeaker's own "
+            f"{base_ms:.1f} ms (`baseLatency`) are left out.",
         ]
     )
 

@@ -12,7 +12,7 @@ import pytest
 from aiortc import RTCSctpTransport
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from websockets.exceptions import ConnectionClosed, ConnectionClosedOK
+from websockets.exceptions import ConnectionClosed, ConnectionClosedError, ConnectionClosedOK
 
 from turngap.caller import arrival
 from turngap.caller.rtc import peer as module
@@ -126,6 +126,18 @@ async def test_texts_and_packets_arrive_in_order_with_their_instants() -> None:
                 instants.append(hears.arrived_ns)
                 assert packet.ssrc != RtpPacket.parse(rtp(0)).ssrc
             assert instants[1:] == sorted(instants[1:])
+
+
+async def test_an_end_from_which_nothing_comes_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_UNHEARD", 50)
+    async with call() as (caller, agent):
+        for number in range(60):  # its packets are answered by none
+            caller.send_now(rtp(number))
+            if not number:
+                agent.send_now(rtp(0))
+                await caller.recv()
+        with pytest.raises(ConnectionClosedError, match="nothing has come"):
+            await caller.recv()
 
 
 async def test_an_arrival_is_the_kernels_and_not_the_reading() -> None:

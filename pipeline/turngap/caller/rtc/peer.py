@@ -43,6 +43,9 @@ LOOPBACK = "127.0.0.1"
 # proportion to the square of the length.
 MOST_SDP_CHARACTERS, MOST_CANDIDATES = 2**16, 50
 CLOSE_TIMEOUT_S = 2.0
+# So many packets of 20 ms are sent to an end from which nothing comes, neither sound nor reports on
+# the sound that it gets: a process that was killed says no goodbye, and ICE needs half a minute.
+MOST_UNHEARD = 400
 _DTLS, _RTP = range(20, 64), range(128, 192)
 _RTCP = range(192, 224)
 
@@ -88,6 +91,7 @@ class RtcPeer:
         self._inbox: deque[tuple[int, Message]] = deque()
         self._inbox_bytes = 0
         self._last_ns = 0  # the arrival of the last datagram
+        self._unheard = 0  # packets that were sent since the last datagram came
         self._awaited: asyncio.Future[None] | None = None
         self._ended: ConnectionClosed | None = None
         self._open = asyncio.Event()
@@ -230,6 +234,7 @@ class RtcPeer:
 
     def _received(self, data: bytes, component: int) -> None:
         """Take a datagram that is no STUN: RTP at once, DTLS by way of aiortc."""
+        self._unheard = 0
         first = data[0] if data else 0
         if first in _DTLS:
             self._passed_on(data, component)
@@ -304,6 +309,9 @@ class RtcPeer:
             kind = message[1] & 0x80 | self._remote.opus
             head = message[:1] + bytes((kind,)) + message[2:8] + self._source
             pair.protocol.transport.sendto(srtp.protect(head + message[12:]), pair.remote_addr)
+            self._unheard += 1
+            if self._unheard > MOST_UNHEARD:
+                self._end(_lost(f"nothing has come from it for {MOST_UNHEARD // 50} s"))
         return True
 
     async def send(self, message: Message) -> None:

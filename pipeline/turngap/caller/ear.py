@@ -15,6 +15,7 @@ from turngap.core.audio import (
     SpeechEnd,
     SpeechStart,
     dbfs_to_amplitude,
+    is_loud,
     window_samples,
 )
 from turngap.core.clock import ms_to_ns, ns_to_samples, samples_to_ns
@@ -33,6 +34,8 @@ PACKETS_NS = ms_to_ns(100)
 SILENT = 2
 # The agent of a real-time stream may pause it this long without a hole in what it says.
 LONGEST_PAUSE_NS = ms_to_ns(2000)
+# A word that may be 20 ms off may also have begun in audio that was lost so much before.
+NEAR_LOST_MS = 60.0
 
 Speech = AgentSpeech | AgentSilence | AgentSound | AgentBed
 
@@ -133,6 +136,7 @@ class _Anchor:
     received_ns: int
     unbroken_since_ns: int
     packet: Packet | None
+    is_loud: bool
 
 
 class _Detected:
@@ -154,7 +158,8 @@ class _Detected:
         unbroken_ns: int,
         packet: Packet | None = None,
     ) -> list[Speech]:
-        self._anchors.append(_Anchor(self._fed, start_ns, received_ns, unbroken_ns, packet))
+        loud = packet is not None and is_loud(pcm, dbfs_to_amplitude(AUDIBLE_DBFS))
+        self._anchors.append(_Anchor(self._fed, start_ns, received_ns, unbroken_ns, packet, loud))
         self._fed += len(pcm)
         found = self.detector.feed(pcm)
         events = [self._in_time(e) for e in found] if found else []
@@ -184,20 +189,26 @@ class _Detected:
                 lead_ns = at_ns - max(anchor.unbroken_since_ns, self.last_audible_ns)
                 before_ns = None if instead_of is None else self._at(instead_of)
                 spread_ns = None if spread is None else samples_to_ns(spread, self.rate)
-                if hidden := self._lost_before(anchor):
-                    spread_ns = max(spread_ns or 0, samples_to_ns(hidden, self.rate))
+                if hidden := self._hidden(event.sample, spread or 0):
+                    spread_ns = samples_to_ns(hidden, self.rate)
                 playout_ns = anchor.packet.behind_ns if anchor.packet else None
                 about = (lead_ns, spread_ns, before_ns, dbfs, playout_ns)
                 return AgentSpeech(at_ns, anchor.received_ns, *about)
 
-    def _lost_before(self, anchor: _Anchor) -> int:
-        """Return how many samples were lost directly before a piece, or make it up."""
-        index = next(i for i, one in enumerate(self._anchors) if one is anchor)
-        if anchor.packet and anchor.packet.lost and index + 1 < len(self._anchors):
-            index += 1
-        if not index or not (before := self._anchors[index - 1]).packet:
-            return 0
-        return self._anchors[index].sample - before.sample if before.packet.lost else 0
+    def _hidden(self, sample: int, spread: int) -> int:
+        """Return how long before its place a word may have begun if audio was lost there; or 0.
+
+        It may have begun in the lost audio, or in sound directly before that.
+        """
+        unsure = samples_to_ns(spread, self.rate) >= _JITTER_NS
+        near = round(self.rate * (NEAR_LOST_MS if unsure else JITTER_MS) / 1000)
+        first, pieces = sample - spread, [*self._anchors]
+        for index in reversed(range(len(pieces) - 1)):
+            lost, after = pieces[index : index + 2]
+            if lost.packet and lost.packet.lost and first - near <= after.sample < sample + near:
+                before = pieces[index - 1] if index else lost
+                first = min(first, before.sample if before.is_loud else lost.sample)
+        return sample - first if first < sample - spread else 0
 
     def _anchor(self, sample: int) -> _Anchor:
         return next(a for a in reversed(self._anchors) if a.sample <= sample)

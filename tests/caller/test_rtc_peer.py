@@ -6,31 +6,35 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
-from aiortc import RTCSctpTransport
+from aiortc import RTCIceServer, RTCSctpTransport
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, ConnectionClosedOK
 
 from turngap.caller import arrival
+from turngap.caller.dialects import webrtc
 from turngap.caller.rtc import peer as module
+from turngap.caller.rtc.audio import RtpMouth
 from turngap.caller.rtc.peer import (
     NO_CHANNEL,
     NO_DTLS,
     NO_OPUS,
+    NO_RELAY,
     NO_ROUTE,
     NO_SDP,
     OPUS,
+    Remote,
     RtcPeer,
-    answering,
     offering,
 )
 from turngap.caller.rtc.rtp import FRAME, Datagram, RtpPacket
-from turngap.caller.said import Message
-from turngap.clocks import MonotonicClock
+from turngap.caller.said import LeftOut, Message
+from turngap.clocks import MonotonicClock, others_first
 from turngap.core.errors import AgentError
+from turngap.testing.rtc import answering
 
 CLOCK = MonotonicClock()
 PATIENCE_S = 30.0
@@ -109,7 +113,6 @@ LINES = SDP.split("\n")
 
 async def test_texts_and_packets_arrive_in_order_with_their_instants() -> None:
     async with call() as (caller, agent):
-        assert (caller.is_stamped, agent.is_stamped) == (True, True)
         for sends, hears in ((caller, agent), (agent, caller)):
             await sends.send("hello")
             assert await hears.recv() == "hello"
@@ -146,7 +149,9 @@ async def test_an_arrival_is_the_kernels_and_not_the_reading() -> None:
         sent_ns = CLOCK.now_ns()
         while CLOCK.now_ns() < sent_ns + 50_000_000:  # nothing is read meanwhile
             pass
-        assert isinstance(await caller.recv(), Datagram)
+        heard = await caller.recv()
+        assert isinstance(heard, Datagram)
+        assert heard.is_stamped
         assert caller.arrived_ns < sent_ns + 50_000_000
 
 
@@ -270,28 +275,59 @@ async def test_a_caller_that_gives_up_half_way_leaves_nothing() -> None:
     no_tasks_are_left()
 
 
-@pytest.mark.parametrize("at", ["ice", "dtls"])
-def test_a_name_inside_aiortc_that_is_gone_is_named(at: str) -> None:
-    inside: dict[str, Any] = {
-        of: SimpleNamespace(**dict.fromkeys(names)) for of, names in module.PRIVATE.items()
-    }
-    inside["ice"]._connection = inside["connection"]
-    module._check_private(cast("Any", inside["ice"]), cast("Any", inside["dtls"]))
-    gone = module.PRIVATE[at][0]
-    delattr(inside[at], gone)
-    with pytest.raises(AgentError, match=f"aiortc .* have no .*{gone}") as raised:
-        module._check_private(cast("Any", inside["ice"]), cast("Any", inside["dtls"]))
-    assert "pip install" in raised.value.hint
+@pytest.mark.parametrize("steps", range(1, 4))
+async def test_a_hang_up_that_is_cancelled_leaves_nothing(steps: int) -> None:
+    async with call() as (caller, _):
+        hang_up = asyncio.create_task(caller.close())
+        for _ in range(steps):
+            await others_first()
+        hang_up.cancel()
+        await asyncio.wait([hang_up])
+        assert caller._ice.state == "closed"
+    no_tasks_are_left()
 
 
-async def test_a_loop_that_hides_its_sockets_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    hidden = cast("asyncio.BaseTransport", SimpleNamespace())
-    assert not arrival.stamp_udp(hidden, CLOCK, Datagram.at)
-    monkeypatch.setattr(module, "stamp_udp", lambda *_: False)
-    peer = RtcPeer(CLOCK, (), loopback=True)
-    with pytest.warns(RuntimeWarning, match="not by the kernel's clock"):
-        await peer.offer("chat")
-    await peer.close()
+async def test_a_packet_that_cannot_be_decrypted_is_empty() -> None:
+    """libsrtp refuses a packet that is repeated, and one that another made."""
+    async with call() as (caller, agent):
+        came: list[bytes] = []
+
+        def received(data: bytes, component: int) -> None:
+            came.append(data)
+            caller._received(data, component)
+
+        caller._connection.data_received = received
+        agent.send_now(rtp(0))
+        assert await caller.recv()
+        for data in (came[-1], rtp(1) + bytes(16)):
+            caller._received(data, 1)
+            assert await caller.recv() == b""
+
+
+async def test_without_the_kernels_stamp_a_turns_notes_say_so() -> None:
+    """A relay's packets come without it, and so do all where an event loop hides its sockets."""
+    arrival.stamp_udp(cast("asyncio.BaseTransport", SimpleNamespace()), CLOCK, Datagram.at)
+    async with call() as (caller, agent):
+        received = caller._received
+        caller._connection.data_received = lambda data, _: received(bytes(data), 1)
+        agent.send_now(RtpMouth().pack(bytes(2 * FRAME)))
+        datagram = await caller.recv()
+    assert isinstance(datagram, Datagram)
+    assert not datagram.is_stamped
+    assert webrtc.SPEC.session().receive_data(datagram)[-1:] == [LeftOut(webrtc.READ)]
+
+
+async def test_a_relay_that_does_not_answer_is_named() -> None:
+    relay = RTCIceServer("turn:127.0.0.1:1?transport=tcp", "me", "secret")
+    with pytest.raises(AgentError, match=r"the TURN server 127\.0\.0\.1:1 gave no relay") as raised:
+        async with offering(no_exchange, CLOCK, servers=[relay], loopback=True):
+            pass
+    assert raised.value.kind == NO_RELAY
+    no_tasks_are_left()
+
+
+async def no_exchange(offer: str) -> str:
+    raise AssertionError(offer)
 
 
 @given(st.data())
@@ -301,22 +337,4 @@ def test_whatever_an_answer_says_it_is_read_or_refused(data: st.DataObject) -> N
     cut = data.draw(st.integers(0, 8))
     text = "\r\n".join(line[: len(line) - cut] if cut < 4 else line for line in lines)
     with suppress(AgentError):
-        module._Remote(text, "answer")
-
-
-async def test_an_offer_of_a_browser_with_video_gets_audio_and_data_alone() -> None:
-    caller = RtcPeer(CLOCK, (), loopback=True)
-    offer = await caller.offer("chat")
-    audio, _, data = offer.partition("m=application")
-    video = audio[audio.index("m=audio") :].replace("m=audio", "m=video").replace("mid:0", "mid:v")
-    agent, answer = await answering(f"{audio}{video}m=application{data}", CLOCK)
-    await agent.close()
-    await caller.close()
-    media = [line for line in answer.split("\r\n") if line.startswith(("m=", "a=group"))]
-    assert media[0] == "a=group:BUNDLE 0 1"
-    assert [line.split(" ")[:2] for line in media[1:]] == [
-        ["m=audio", "9"],
-        ["m=video", "0"],
-        ["m=application", "9"],
-    ]
-    no_tasks_are_left()
+        Remote(text)

@@ -21,7 +21,7 @@ from turngap.caller.identify import identify
 from turngap.caller.line import Line
 from turngap.caller.opening import Request
 from turngap.caller.rtc.opus import OpusDecoder
-from turngap.caller.rtc.peer import NO_SDP, RtcPeer, answering
+from turngap.caller.rtc.peer import NO_SDP, RtcPeer
 from turngap.caller.rtc.rtp import FRAME, Datagram, RtpPacket
 from turngap.caller.rtc.signalling import calling, offer_url, servers_of
 from turngap.caller.said import (
@@ -37,6 +37,7 @@ from turngap.caller.said import (
 from turngap.clocks import MonotonicClock
 from turngap.core.errors import AgentError, InputError
 from turngap.core.secrets import text_without_secrets
+from turngap.testing.rtc import answering
 
 CLOCK = MonotonicClock()
 HEARD = "heard"
@@ -210,9 +211,24 @@ def test_a_relay_and_its_password_are_settings(monkeypatch: pytest.MonkeyPatch) 
     assert (turn.username, turn.credential) == ("me", "s3cret-of-turn")
     assert "s3cret" not in f"{endpoint.flags} {text_without_secrets('it said s3cret-of-turn')}"
     assert servers_of(SmallWebRtcSettings()) == []
-    for wrong in ("stun=s.example", "turn=http://t", "buffer=-1", "buffer=big"):
-        with pytest.raises(InputError):
-            Endpoint("http://h", f"webrtc,{wrong}").check()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("stun=s.example", "stun=stun:h:abc", "stun=stun:a:b:c", "stun=stun:h:99999"),
+        *(
+            "turn=http://t",
+            "turn=turn:h:0",
+            "turn=turns:h?transport=udp",
+            "turn=turn:h?transport=x",
+        ),
+        *("buffer=-1", "buffer=big"),
+    ],
+)
+def test_a_setting_of_a_call_that_is_wrong_is_refused(wrong: str) -> None:
+    with pytest.raises(InputError, match=wrong.partition("=")[0]):
+        Endpoint("http://h", f"webrtc,{wrong}").check()
 
 
 @pytest.mark.parametrize("spec", [each for each in SPECS if each.transport == "webrtc"])

@@ -53,8 +53,8 @@ EXPORTS = declared(*EXTRA["parquet"])
 OTLP = declared(*EXTRA["otlp"])
 # Calls over WebRTC, imported where one is made (turngap/caller/rtc).
 WEBRTC = declared(*EXTRA["webrtc"])
-# Libraries that are opened, not imported (turngap_services/cuda.py).
-OPENED = {"nvidia-cublas-cu12"}
+# Libraries that are opened, not imported (turngap_services/cuda.py), or used through another.
+OPENED = {"nvidia-cublas-cu12", "aioice"}
 # An extra names turngap itself for what another extra brings.
 EXTRAS = declared(*(r for extra in EXTRA.values() for r in extra)) - {"turngap"}
 

@@ -100,6 +100,8 @@ class StampedSocket(_Stamped):
 class StampedUdp(_Stamped):
     """A UDP socket whose datagrams carry their arrival; it takes the place of `plain`.
 
+    Without the kernel's stamps they are plain bytes.
+
     Args:
         made: makes a datagram of its bytes and of its arrival on `clock`.
     """
@@ -114,22 +116,22 @@ class StampedUdp(_Stamped):
     def recvfrom(self, bufsize: int, flags: int = 0, /) -> tuple[bytes, Any]:
         data, ancillary, _, address = self.recvmsg(min(bufsize, _MOST_DATAGRAM), _ROOM, flags)
         self._note(ancillary)
+        if self._stamp_ns is None:
+            return data, address
         ago_ns = self.age_ns()  # before the clock is read, as in `age_ns` below
         return self._made(data, self._clock.now_ns() - ago_ns), address
 
 
 def stamp_udp(
     transport: asyncio.BaseTransport, clock: Clock, made: Callable[[bytes, int], bytes]
-) -> bool:
-    """Put a `StampedUdp` in the place of a transport's socket; return whether that was possible.
+) -> None:
+    """Put a `StampedUdp` in the place of a transport's socket, unless the event loop hides it.
 
     asyncio makes the sockets of UDP itself, and takes none that is ready.
     """
     plain = getattr(transport, "_sock", None)
-    if not isinstance(plain, socket.socket):
-        return False
-    vars(transport)["_sock"] = StampedUdp(plain, clock, made)
-    return True
+    if isinstance(plain, socket.socket):
+        vars(transport)["_sock"] = StampedUdp(plain, clock, made)
 
 
 # A transport hides its socket behind a wrapper with its descriptor but not its methods.

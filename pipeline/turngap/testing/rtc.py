@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed
 from turngap.caller.line import PromptPeer
 from turngap.caller.rtc.audio import RtpHearing, RtpMouth
 from turngap.caller.rtc.opus import LOOKAHEAD
-from turngap.caller.rtc.peer import RtcPeer
+from turngap.caller.rtc.peer import Remote, RtcPeer
 from turngap.caller.rtc.playout import FixedBuffer
 from turngap.caller.rtc.rtp import FRAME, FRAME_MS, RATE, Datagram
 from turngap.caller.said import AudioChunk, Message
@@ -238,8 +238,33 @@ class RtpSession(AgentSession):
 class MortalPeer(RtcPeer):
     """The agent's end of a call, which can die as `Mortal`s do."""
 
+    async def answer(self, offer: str) -> str:
+        """Return the SDP that answers an offer of audio and a data channel, in this order."""
+        self._remote = remote = Remote(offer)
+        self._connection.ice_controlling = remote.ice.iceLite
+        self._dtls._set_role("client")
+        self._sctp.on("datachannel", self._use)
+        await self._gather()
+        return self._described("active", remote.audio, remote.data, remote.opus)
+
     def die(self) -> None:
         os._exit(17)
+
+
+async def answering(offer: str, clock: Clock) -> tuple[MortalPeer, str]:
+    """Answer a call; return the peer and its answer (SDP).
+
+    When the answer is on its way, await `peer.connect(timeout_s)`; `peer.close()` in any case.
+
+    Raises:
+        AgentError: the offer cannot be used.
+    """
+    peer = MortalPeer(clock, (), loopback=True)
+    try:
+        return peer, await peer.answer(offer)
+    except BaseException:
+        await peer.close()
+        raise
 
 
 class RtcAgent:
@@ -289,11 +314,9 @@ class RtcAgent:
         if request.partition("?")[0] != "POST /api/offer":
             return "404 Not Found", {"detail": "a call begins with POST /api/offer"}
         clock = MonotonicClock(precise=True)
-        peer = MortalPeer(clock, (), loopback=True)
         try:
-            answer = await peer.answer(json.loads(body)["sdp"])
+            peer, answer = await answering(json.loads(body)["sdp"], clock)
         except (AgentError, ValueError, KeyError, TypeError) as e:
-            await peer.close()
             return "400 Bad Request", {"detail": str(e)}
         call = asyncio.create_task(self._talk(peer, clock))
         self._calls.add(call)

@@ -4,9 +4,10 @@
 events of OpenAI's Realtime API there. `turngap.caller.rtc` has the transport.
 """
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from turngap.caller.dialects.encoding import event_of, object_of
 from turngap.caller.dialects.openai_realtime import (
@@ -19,7 +20,7 @@ from turngap.caller.dialects.openai_realtime import (
 from turngap.caller.dialects.registry import DialectSettings, DialectSpec, Key
 from turngap.caller.dialects.rtvi import RTVI_LABEL, RtviReader, client_ready, ping
 from turngap.caller.dialects.session import PlainSession
-from turngap.caller.said import Flush, Incoming, Message, Ready, ReplyDone
+from turngap.caller.said import Flush, Incoming, LeftOut, Message, Ready, ReplyDone
 
 if TYPE_CHECKING:
     from turngap.caller.rtc.rtp import Datagram
@@ -27,20 +28,38 @@ if TYPE_CHECKING:
 NEEDS = ("aiortc",)
 
 
+_HOST_PORT = r"[^\s?:]+(:(?P<port>[0-9]{1,5}))?"
+_SERVER = {
+    "stun": f"stun:{_HOST_PORT}",
+    "turn": rf"(?!turns.*udp$)turns?:{_HOST_PORT}(\?transport=(udp|tcp))?",
+}
+# A note of a turn.
+READ = "RTP packets timed when they were read, and not by the kernel's clock"
+
+
 class WebRtcSettings(DialectSettings):
     """Settings of every call over WebRTC."""
 
     buffer: Annotated[int, Field(ge=0, le=1000)] | Literal["adaptive"] = 60
     """Playout buffer behind which the gap is stated too, in ms (40, 60, 80); or `adaptive`."""
-    stun: str = Field(default="", pattern=r"^(stun:\S+)?$")
+    stun: str = ""
     """STUN server, `stun:HOST:PORT`, which finds out this side's public address."""
-    turn: str = Field(default="", pattern=r"^(turns?:\S+)?$")
+    turn: str = ""
     """TURN server, `turn:HOST:PORT` or `turn:HOST:PORT?transport=tcp`, which relays the call.
     Relayed packets arrive when they are read, and not by the kernel's clock."""
     turn_username: str = ""
     """Name for the TURN server."""
     turn_password: str = ""
     """Password for the TURN server; `${NAME}` takes it from the environment."""
+
+    @field_validator("stun", "turn")
+    @classmethod
+    def _check_server(cls, value: str, about: ValidationInfo) -> str:
+        form = _SERVER[about.field_name or ""]
+        found = re.fullmatch(form, value)
+        if value and not (found and 0 < int(found["port"] or 1) < 2**16):
+            raise ValueError(f"write it as {about.field_name}:HOST:PORT, with a port below 65536")
+        return value
 
 
 class SmallWebRtcSettings(WebRtcSettings):
@@ -69,7 +88,8 @@ class RtpAudio:
 
     def read(self, datagram: Any) -> list[Incoming]:
         packet: Datagram = datagram
-        return self._hearing.read(packet)
+        heard = self._hearing.read(packet)
+        return heard if packet.is_stamped else [*heard, LeftOut(READ)]
 
 
 class SmallWebRtcSession(PlainSession):

@@ -6,11 +6,9 @@ out at once, without a switch of tasks.
 
 import asyncio
 import secrets
-import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from importlib.metadata import version
 from typing import Any
 
 from aiortc import (
@@ -23,7 +21,7 @@ from aiortc import (
     RTCIceTransport,
     RTCSctpTransport,
 )
-from aiortc.sdp import MediaDescription, SessionDescription, candidate_to_sdp
+from aiortc.sdp import SessionDescription, candidate_to_sdp
 from pylibsrtp import Error as SrtpError
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, ConnectionClosedOK
 from websockets.frames import Close
@@ -49,25 +47,22 @@ MOST_UNHEARD = 400
 _DTLS, _RTP = range(20, 64), range(128, 192)
 _RTCP = range(192, 224)
 
-UNSTAMPED = (
-    "this event loop hides its UDP sockets, so RTP arrives when it is read and not by the kernel's "
-    "clock: gaps may read long. asyncio's own loop does not"
-)
-
 NO_SDP, NO_OPUS = "agent.no_sdp", "agent.no_opus"
 NO_ROUTE, NO_DTLS, NO_CHANNEL = "agent.no_route", "agent.no_dtls", "agent.no_channel"
+NO_RELAY = "agent.no_relay"
 
 
 class RtcPeer:
     """One end of a call: texts by its data channel, and the packets of one stream of Opus.
 
     `send` takes a text, or an RTP packet, whose payload type and source are filled in. `recv`
-    returns texts and `Datagram`s. Make one with `offering` or `answering`.
+    returns texts and `Datagram`s; one that cannot be decrypted is empty. Make one with `offering`.
+
+    This uses names inside aiortc and aioice, whose versions are therefore pinned.
 
     Attributes:
         takes: receives each message as it arrives; if it returns False, `recv` returns it.
         arrived_ns: the arrival of the last message from `recv`, or passed to `takes`.
-        is_stamped: whether arrivals are the kernel's, and not those of reading.
     """
 
     takes: Callable[[Message], bool] | None = None
@@ -78,15 +73,13 @@ class RtcPeer:
         self._ice = RTCIceTransport(RTCIceGatherer(list(servers)))
         self._dtls = RTCDtlsTransport(self._ice, [RTCCertificate.generateCertificate()])
         self._sctp = RTCSctpTransport(self._dtls)
-        _check_private(self._ice, self._dtls)
         self._connection: Any = self._ice._connection
         self._passed_on = self._connection.data_received
         self._connection.data_received = self._received
         if loopback:
             self._add_loopback()
-        self.is_stamped = False
         self._channel: RTCDataChannel | None = None
-        self._remote: _Remote | None = None
+        self._remote: Remote | None = None
         self._source = secrets.token_bytes(4)
         self._inbox: deque[tuple[int, Message]] = deque()
         self._inbox_bytes = 0
@@ -104,20 +97,7 @@ class RtcPeer:
         self._connection.ice_controlling = True
         self._use(RTCDataChannel(self._sctp, RTCDataChannelParameters(label=label)))
         await self._gather()
-        return self._described("actpass", ["audio", "application"], ["0", "1"], OPUS)
-
-    async def answer(self, offer: str) -> str:
-        """Return the SDP that answers an offer; `connect` then waits for its peer.
-
-        Raises:
-            AgentError: the offer has no Opus or no data channel, or is no SDP.
-        """
-        self._remote = remote = _Remote(offer, "offer")
-        self._connection.ice_controlling = remote.ice.iceLite
-        self._dtls._set_role("client")
-        self._sctp.on("datachannel", self._use)
-        await self._gather()
-        return self._described("active", remote.kinds, remote.mids, remote.opus)
+        return self._described("actpass", "0", "1", OPUS)
 
     async def connect(self, timeout_s: float, answer: str | None = None) -> None:
         """Reach the other end and wait until the data channel is open.
@@ -126,7 +106,7 @@ class RtcPeer:
             AgentError: the answer cannot be used, or a step fails or takes too long.
         """
         if answer is not None:
-            self._remote = _Remote(answer, "answer")
+            self._remote = Remote(answer)
             self._dtls._set_role("client" if self._remote.dtls.role == "server" else "server")
         remote = self._remote
         assert remote is not None
@@ -156,11 +136,16 @@ class RtcPeer:
 
     async def _gather(self) -> None:
         await self._ice.iceGatherer.gather()
-        protocols = self._connection._protocols
-        stamped = [stamp_udp(each.transport, self._clock, Datagram.at) for each in protocols]
-        self.is_stamped = all(stamped)
-        if not self.is_stamped:
-            warnings.warn(UNSTAMPED, RuntimeWarning, stacklevel=2)
+        for each in self._connection._protocols:
+            stamp_udp(each.transport, self._clock, Datagram.at)
+        turn = self._connection.turn_server
+        if turn and not any(c.type == "relay" for c in self._candidates()):
+            raise AgentError(
+                NO_RELAY,
+                f"the TURN server {turn[0]}:{turn[1]} gave no relay: it cannot be reached, or does "
+                "not let this side in",
+                hint="check turn, turn_username and turn_password of --dialect",
+            )
 
     def _add_loopback(self) -> None:
         """Offer this machine's own address too, which aioice leaves out."""
@@ -171,44 +156,34 @@ class RtcPeer:
 
         self._connection.get_component_candidates = candidates
 
-    def _described(self, setup: str, kinds: list[str], mids: list[str], opus: int) -> str:
-        """Return the SDP of this end; media of other kinds are refused."""
-        used = [mid for kind, mid in zip(kinds, mids, strict=True) if kind]
-        lines = ["v=0", f"o=- {secrets.randbits(62)} 2 IN IP4 {LOOPBACK}", "s=-", "t=0 0"]
-        lines += [f"a=group:BUNDLE {' '.join(used)}", "a=msid-semantic: WMS *"]
-        ssrc = int.from_bytes(self._source)
-        for kind, mid in zip(kinds, mids, strict=True):
-            if kind == "audio":
-                lines += [f"m=audio 9 UDP/TLS/RTP/SAVPF {opus}", "c=IN IP4 0.0.0.0"]
-                lines += [f"a=mid:{mid}", "a=sendrecv", "a=rtcp:9 IN IP4 0.0.0.0", "a=rtcp-mux"]
-                lines += ["a=msid:turngap turngap-audio", f"a=ssrc:{ssrc} cname:turngap"]
-                lines += [f"a=rtpmap:{opus} opus/48000/2", f"a=fmtp:{opus} minptime=10"]
-            elif kind == "application":
-                lines += ["m=application 9 UDP/DTLS/SCTP webrtc-datachannel", "c=IN IP4 0.0.0.0"]
-                size = self._sctp.getCapabilities().maxMessageSize
-                lines += [f"a=mid:{mid}", f"a=sctp-port:{self._sctp.port}"]
-                lines += [f"a=max-message-size:{size}"]
-            else:
-                lines += ["m=video 0 UDP/TLS/RTP/SAVPF 0", "c=IN IP4 0.0.0.0", f"a=mid:{mid}"]
-                lines += ["a=inactive", "a=rtcp-mux"]
-            lines += self._transport(setup)
-        return "\r\n".join(lines) + "\r\n"
-
-    def _transport(self, setup: str) -> list[str]:
+    def _described(self, setup: str, audio: str, data: str, opus: int) -> str:
+        """Return the SDP of this end, whose audio and data channel have these names."""
         ice = self._ice.iceGatherer.getLocalParameters()
         prints = self._dtls.getLocalParameters().fingerprints
-        return [
+        transport = [
+            "c=IN IP4 0.0.0.0",
             *(f"a=candidate:{candidate_to_sdp(c)}" for c in self._candidates()),
             "a=end-of-candidates",
             *(f"a=ice-ufrag:{ice.usernameFragment}", f"a=ice-pwd:{ice.password}"),
             *(f"a=fingerprint:{p.algorithm} {p.value}" for p in prints if "256" in p.algorithm),
             f"a=setup:{setup}",
         ]
+        lines = ["v=0", f"o=- {secrets.randbits(62)} 2 IN IP4 {LOOPBACK}", "s=-", "t=0 0"]
+        lines += [f"a=group:BUNDLE {audio} {data}", "a=msid-semantic: WMS *"]
+        lines += [f"m=audio 9 UDP/TLS/RTP/SAVPF {opus}", *transport]
+        lines += [f"a=mid:{audio}", "a=sendrecv", "a=rtcp:9 IN IP4 0.0.0.0", "a=rtcp-mux"]
+        lines += [f"a=rtpmap:{opus} opus/48000/2", f"a=fmtp:{opus} minptime=10"]
+        lines += ["a=msid:turngap turngap-audio"]
+        lines += [f"a=ssrc:{int.from_bytes(self._source)} cname:turngap"]
+        lines += ["m=application 9 UDP/DTLS/SCTP webrtc-datachannel", *transport]
+        lines += [f"a=mid:{data}", f"a=sctp-port:{self._sctp.port}"]
+        lines += [f"a=max-message-size:{self._sctp.getCapabilities().maxMessageSize}"]
+        return "\r\n".join(lines) + "\r\n"
 
     def _candidates(self) -> list[Any]:
         return self._ice.iceGatherer.getLocalCandidates()
 
-    def _no_route(self, remote: "_Remote") -> str:
+    def _no_route(self, remote: "Remote") -> str:
         """Return what to do where no pair of addresses works."""
         ours = ", ".join(dict.fromkeys(f"{c.type} {c.ip}" for c in self._candidates()))
         theirs = ", ".join(dict.fromkeys(f"{c.type} {c.ip}" for c in remote.candidates))
@@ -238,18 +213,21 @@ class RtcPeer:
         first = data[0] if data else 0
         if first in _DTLS:
             self._passed_on(data, component)
-        srtp = self._dtls._rx_srtp
-        if first not in _RTP or len(data) < 2 or data[1] in _RTCP or srtp is None:
+        srtp, remote = self._dtls._rx_srtp, self._remote
+        if first not in _RTP or len(data) < 2 or data[1] in _RTCP or srtp is None or remote is None:
             return
+        is_stamped = isinstance(data, Datagram)
         now_ns = data.arrived_ns if isinstance(data, Datagram) else self._clock.now_ns()
-        with suppress(SrtpError):
+        try:
             packet = srtp.unprotect(data)
-            if self._remote is None or len(packet) < 12:
-                return
-            if packet[1] & 0x7F not in (OPUS, self._remote.opus):
-                packet = bytes((packet[0] & 0xC0,)) + packet[1:12]  # it has a number and no sound
-            self._last_ns = max(self._last_ns, now_ns)
-            self._deliver(self._last_ns, Datagram.at(packet, self._last_ns))
+        except SrtpError:
+            packet = b""  # repeated or forged: it is counted
+        if len(packet) >= 12 and packet[1] & 0x7F not in (OPUS, remote.opus):
+            packet = bytes((packet[0] & 0xC0,)) + packet[1:12]  # it has a number and no sound
+        self._last_ns = max(self._last_ns, now_ns)
+        datagram = Datagram.at(packet, self._last_ns)
+        datagram.is_stamped = is_stamped
+        self._deliver(self._last_ns, datagram)
 
     def _text(self, message: str | bytes) -> None:
         now_ns = self._clock.now_ns()
@@ -337,8 +315,16 @@ class RtcPeer:
         self._wake()
 
     async def close(self) -> None:
-        """Hang up; nothing of the call outlives this."""
+        """Hang up; nothing of the call outlives this, though it is cancelled."""
         self._end(_in_due_form())
+        stopping = asyncio.create_task(self._stop())
+        try:
+            await asyncio.shield(stopping)
+        except asyncio.CancelledError:
+            await asyncio.wait([stopping])
+            raise
+
+    async def _stop(self) -> None:
         reading = self._dtls._task
         for stop in (self._sctp.stop, self._dtls.stop, self._ice.stop):
             with suppress(ConnectionError, TimeoutError):
@@ -374,55 +360,40 @@ async def offering(
         await peer.close()
 
 
-async def answering(offer: str, clock: Clock, *, loopback: bool = True) -> tuple[RtcPeer, str]:
-    """Answer a call; return the peer and its answer (SDP).
-
-    When the answer is on its way, await `peer.connect(timeout_s)`; `peer.close()` in any case.
-
-    Raises:
-        AgentError: the offer cannot be used.
-    """
-    peer = RtcPeer(clock, (), loopback=loopback)
-    try:
-        return peer, await peer.answer(offer)
-    except BaseException:
-        await peer.close()
-        raise
-
-
-class _Remote:
+class Remote:
     """The other end, as its SDP describes it."""
 
-    def __init__(self, sdp: str, what: str) -> None:
+    def __init__(self, sdp: str) -> None:
         if len(sdp) > MOST_SDP_CHARACTERS:
-            raise AgentError(NO_SDP, f"the {what} has {len(sdp):,} characters, too many for SDP")
+            raise _no_sdp(f"{len(sdp):,} characters are too many")
         try:
-            media = SessionDescription.parse(sdp).media
-            audio = [each for each in media if each.kind == "audio" and each.port]
-            data = [each for each in media if each.kind == "application" and each.port]
+            media = [each for each in SessionDescription.parse(sdp).media if each.port]
+            audio = [each for each in media if each.kind == "audio"]
+            data = [each for each in media if each.kind == "application"]
             codecs = audio[0].rtp.codecs if audio else []
             opus = [c.payloadType for c in codecs if c.mimeType.lower() == "audio/opus"]
         except Exception as e:
-            about = printable(sdp, 80)
-            raise AgentError(NO_SDP, f"the {what} is not a session in SDP: {about!r}") from e
+            raise _no_sdp(repr(printable(sdp, 80))) from e
         if not opus:
-            raise AgentError(
-                NO_OPUS,
-                f"the {what} has no audio coded with Opus, which every WebRTC end has to offer",
-            )
+            why = "it has no audio coded with Opus, which every WebRTC end has to offer"
+            raise AgentError(NO_OPUS, f"{_ITS_SDP}: {why}")
         if not data:
-            raise AgentError(NO_CHANNEL, f"the {what} has no data channel")
-        first, channel = audio[0], data[0]
-        ice, dtls = first.ice, first.dtls
+            raise AgentError(NO_CHANNEL, f"{_ITS_SDP}: it has no data channel")
+        ice, dtls = audio[0].ice, audio[0].dtls
         if not (ice and ice.usernameFragment and ice.password and dtls and dtls.fingerprints):
-            raise AgentError(NO_SDP, f"the {what} has no ICE password or no DTLS fingerprint")
-        kept: list[MediaDescription] = [first, channel]
+            raise _no_sdp("it has no ICE password or no DTLS fingerprint")
         self.opus = opus[0] or OPUS
-        self.kinds = [each.kind if each in kept else "" for each in media]
-        self.mids = [str(each.rtp.muxId) for each in media]
+        self.audio, self.data = (str(each.rtp.muxId) for each in (audio[0], data[0]))
         self.ice, self.dtls = ice, dtls
-        self.candidates = (first.ice_candidates or channel.ice_candidates)[:MOST_CANDIDATES]
-        self.capabilities, self.port = channel.sctpCapabilities, channel.sctp_port or 5000
+        self.candidates = (audio[0].ice_candidates or data[0].ice_candidates)[:MOST_CANDIDATES]
+        self.capabilities, self.port = data[0].sctpCapabilities, data[0].sctp_port or 5000
+
+
+_ITS_SDP = "the other end's SDP cannot be used"
+
+
+def _no_sdp(why: str) -> AgentError:
+    return AgentError(NO_SDP, f"{_ITS_SDP}: {why}")
 
 
 def _failed(kind: str, what: str, hint: str, within_s: float = 0.0) -> AgentError:
@@ -437,22 +408,3 @@ def _in_due_form() -> ConnectionClosed:
 
 def _lost(why: str) -> ConnectionClosed:
     return ConnectionClosedError(None, Close(1006, why))
-
-
-# What is used here without being part of an interface: a later version may have it no more.
-PRIVATE = {
-    "ice": ("_connection",),
-    "connection": ("data_received", "get_component_candidates", "_nominated", "_protocols"),
-    "dtls": ("_rx_srtp", "_tx_srtp", "_set_role", "_task"),
-}
-
-
-def _check_private(ice: RTCIceTransport, dtls: RTCDtlsTransport) -> None:
-    """Refuse a version of aiortc that has other names inside."""
-    connection = getattr(ice, "_connection", None)
-    owners = {"ice": ice, "connection": connection, "dtls": dtls}
-    gone = [n for of, names in PRIVATE.items() for n in names if not hasattr(owners[of], n)]
-    if gone:
-        has = f"aiortc {version('aiortc')} and aioice {version('aioice')} have no {', '.join(gone)}"
-        hint = "pip install 'aiortc==1.16.*' 'aioice==0.13.*'"
-        raise AgentError("agent.aiortc", f"{has}, which turngap needs", hint=hint)

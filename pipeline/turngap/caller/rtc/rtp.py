@@ -34,9 +34,14 @@ _HEADER = struct.Struct("!BBHII")
 
 
 class Datagram(bytes):
-    """A datagram with the instant of its arrival, ns of the caller's clock."""
+    """A datagram with the instant of its arrival, ns of the caller's clock.
+
+    Attributes:
+        is_stamped: whether the instant is the kernel's, and not that of reading.
+    """
 
     arrived_ns: int = 0
+    is_stamped: bool = True
 
     @classmethod
     def at(cls, data: bytes, arrived_ns: int) -> Self:

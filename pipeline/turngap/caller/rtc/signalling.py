@@ -10,7 +10,7 @@ import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http.client import HTTPException
-from typing import Any, Protocol
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -31,18 +31,9 @@ _NO_OFFERS = (404, 405, 501)
 _NOT_LET_IN = (401, 403)
 
 
-class CallSettings(Protocol):
-    """The settings of a dialect that a call needs; those of `turngap.caller.dialects.webrtc`."""
-
-    stun: str
-    turn: str
-    turn_username: str
-    turn_password: str
-
-
 @asynccontextmanager
-async def calling(request: Request, settings: CallSettings, clock: Clock) -> AsyncIterator[RtcPeer]:
-    """Make a call, and hang up in the end.
+async def calling(request: Request, settings: Any, clock: Clock) -> AsyncIterator[RtcPeer]:
+    """Make a call, and hang up in the end; `settings` are those of the dialect.
 
     Raises:
         AgentError: nothing listens there, it takes no calls of this kind, or cannot be reached.
@@ -62,7 +53,7 @@ async def calling(request: Request, settings: CallSettings, clock: Clock) -> Asy
         yield peer
 
 
-def servers_of(settings: CallSettings) -> list[RTCIceServer]:
+def servers_of(settings: Any) -> list[RTCIceServer]:
     """Return the STUN and TURN servers of the settings; none by default."""
     name, password = settings.turn_username or None, settings.turn_password or None
     stun = [RTCIceServer(settings.stun)] if settings.stun else []

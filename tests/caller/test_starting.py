@@ -119,6 +119,8 @@ async def test_a_start_that_fails_says_why(answer: Any, kind: str, why: str) -> 
         with pytest.raises(AgentError) as raised:
             await start_call(f"POST {known.url}", "pipecat", {}, 10)
     assert (raised.value.kind, why in raised.value.message) == (kind, True)
+    if "sessionId" in why:
+        assert f"over WebRTC: --agent {known.url}\n" in str(raised.value.hint)
     with pytest.raises(AgentError) as raised:
         await start_call("POST http://127.0.0.1:9/start", "pipecat", {}, 10)
     assert raised.value.kind == "agent.unreachable"

@@ -86,11 +86,11 @@ async def start_call(
     url = next((text for text in _texts(told) if text.startswith(("ws://", "wss://"))), None)
     if url is None:
         names = ", ".join(map(printable, told)) if isinstance(told, dict) else "no object"
-        raise AgentError(
-            "agent.start",
-            f"{where} answers without a ws:// URL (it has {names or 'nothing'})",
-            hint='give the JSON to send: --agent \'POST http://HOST/start {"KEY": "VALUE"}\'',
-        )
+        hint = 'give the JSON to send: --agent \'POST http://HOST/start {"KEY": "VALUE"}\''
+        if isinstance(told, dict) and "sessionId" in told:  # pipecat's, in its answer for WebRTC
+            hint = f"if its calls are over WebRTC: --agent {where}\n  or {hint}"
+        why = f"{where} answers without a ws:// URL (it has {names or 'nothing'})"
+        raise AgentError("agent.start", why, hint=hint)
     return _opening(url, told, asked, headers)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from turngap.core.errors import InputError
-from turngap.play.calibrate import calibrate, faults_of
+from turngap.play.calibrate import Calibration, Sample, calibrate, faults_of
 from turngap.report.run import calibration_block
 from turngap.testing.agent import Reply, Script, ScriptedAgent, voice
 from turngap.testing.rtc import AgentStream, RtcAgent, faults_ns
@@ -127,6 +127,14 @@ def test_a_line_that_is_none_is_refused(line: str) -> None:
 def test_a_line_without_packets_is_refused() -> None:
     with pytest.raises(InputError, match="twilio does not have"):
         faults_of("loss=2%", "twilio")
+
+
+@pytest.mark.parametrize("buffer_ms", [None, 0])
+def test_a_buffer_without_a_length_is_not_compared(buffer_ms: int | None) -> None:
+    found = Calibration(
+        "webrtc", 48_000, 48_000, (Sample(Reply(), 300.0, 300.5, 0.1),), 0, "loss=2%", buffer_ms
+    )
+    assert "of buffer" not in calibration_block(found.as_json(), 100).plain
 
 
 def test_known_gaps_are_measured_over_sockets(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def prepared(tmp_path: Path) -> Path:
 def test_what_was_prepared_as_the_guide_says_may_be_released(prepared: Path) -> None:
     assert unprepared(prepared, f"v{HERE}") == []
     readme = (prepared / "README.md").read_text(encoding="utf-8")
-    assert "pip install turngap " in readme
+    assert 'pip install "turngap[webrtc]" ' in readme
     assert "URL-OF-THIS-REPOSITORY" not in readme
     assert "./turngap" not in readme
 

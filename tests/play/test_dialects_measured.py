@@ -125,7 +125,8 @@ def test_a_first_word_says_how_far_off_it_is_if_packets_around_it_are_lost() -> 
     assert again == found.samples[: len(again)]
 
 
-def test_a_reply_over_packets_that_is_interrupted_falls_silent() -> None:
+def test_a_reply_over_packets_that_is_interrupted_has_yielded_when_it_is_silent() -> None:
+    """The agent reports it 60 ms before, as one does whose track has a queue."""
     long = Reply(delay_ms=300, speech_ms=3000)
     script = Script(replies=(long, replace(long, speech_ms=200)), dialect=WEBRTC)
 

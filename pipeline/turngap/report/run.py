@@ -524,10 +524,9 @@ def calibration_report(document: dict[str, Any]) -> Report:
 def _of_packets(document: dict[str, Any]) -> list[Table]:
     """Build the errors behind the playout buffer, and the turns that lost a first packet."""
     items: list[Table] = []
-    lost, buffer_ms = document["lost"], document["buffer_ms"]
-    if buffer_ms is not None:
-        behind = f"behind {buffer_ms} ms of buffer, less these"
-        row = _row(behind, document["playout_error_ms"])
+    lost, errors = document["lost"], document["playout_error_ms"]
+    if errors["n"]:  # an adaptive buffer has no length to take off
+        row = _row(f"behind {document['buffer_ms']} ms of buffer, less these", errors)
         items.append(Table(("|error| in ms", "n", *_FIGURES), [row]))
     rows = [(s["lost"], f"{s['error_ms']:+.2f}", f"{s['spread_ms'] or 0:.2f}") for s in lost]
     rows += [("some of the first packets", "no gap", "")] * document["lost_without_gap"]

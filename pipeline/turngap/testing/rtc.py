@@ -229,10 +229,11 @@ class RtpSession(AgentSession):
         )
 
     async def _yield(self, answers: Sequence[Answer], at_ns: int) -> None:
+        """Be silent at this instant; the report comes before, as of a track with a queue."""
         await self._clock.sleep_until_ns(at_ns - self.ahead_ns)
         if any(answer.running for answer in answers):
             self._mouth.cut(at_ns)
-        await super()._yield(answers, at_ns)
+        await super()._yield(answers, at_ns - self.ahead_ns)
 
 
 class MortalPeer(RtcPeer):

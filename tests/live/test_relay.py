@@ -106,9 +106,10 @@ class Made:
         match kind:
             case "audio":
                 return [said.AudioChunk(np.full(int(text), 9000, np.int16), 24_000)]
-            case "packet":
-                packet = said.Packet(0, 0, 0, goes_on=True)
-                return [said.AudioChunk(np.full(int(text), 9000, np.int16), 24_000, packet=packet)]
+            case "packet" | "silence":
+                packet, level = said.Packet(0, 0, 0, goes_on=True), 9000 * (kind == "packet")
+                pcm = np.full(int(text), level, np.int16)
+                return [said.AudioChunk(pcm, 24_000, packet=packet)]
             case "flush":
                 return [said.Flush()]
             case "done":
@@ -262,6 +263,24 @@ def test_what_came_of_an_endless_stream_before_the_page_was_ready_does_not_delay
 
     page, _ = relayed(course, agent, made, ready_ms=120)
     assert page.sample == 480
+
+
+def test_silence_makes_up_for_what_came_late_at_once() -> None:
+    async def course(page: PageInMemory) -> None:
+        await page.clock.sleep_until_ns(page.clock.now_ns() + ms_to_ns(500))
+
+    async def agent(end: Any, clock: Clock) -> None:
+        for _ in range(6):  # 120 ms, as after a stop
+            await end.send("packet 480")
+        for _ in range(10):
+            await clock.sleep_until_ns(clock.now_ns() + ms_to_ns(20))
+            await end.send("silence 480")
+        await asyncio.Event().wait()
+
+    page, _ = relayed(course, agent, Made())
+    heard = [bool(any(audio.audio)) for _, audio in page.audio()]
+    # The page is 120 ms behind, until 40 are left.
+    assert heard == [True] * 6 + [False] * 7
 
 
 @pytest.mark.parametrize("answers", [True, False])

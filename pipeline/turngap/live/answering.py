@@ -22,7 +22,8 @@ from turngap.caller.endpoint import Endpoint
 from turngap.caller.identify import identify
 from turngap.caller.intake import Intake
 from turngap.caller.line import Line
-from turngap.core.clock import Clock, ms_to_ns
+from turngap.core.audio import audible_onset
+from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
 from turngap.core.errors import AgentError, InputError
 from turngap.core.run_record import OffsetRecord
 from turngap.core.secrets import text_without_secrets
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 
 # The page answers a flush within a block of its audio; one that does not is not waited for longer.
 FLUSH_S = 0.5
-# Audio of a call over WebRTC that waited here for longer does not go to the page.
+# Audio of a call over WebRTC that waited here for longer does not go to the page, nor silence that
+# would have to wait there.
 STALE_NS = ms_to_ns(40)
 # The page's resampler keeps so much of the last chunk for what may follow. It never sounds, so
 # a wait for the end of the audio must not include it.
@@ -130,6 +132,7 @@ class Relay:
         self._playback = Playback()
         self._intake = Intake(endless=True)
         self._odd: set[str] = set()
+        self._plays_to_ns = 0  # until when the page plays what it has of a call over WebRTC
         self._ready = asyncio.Event()
         # Up to which sample the page is to drop what it has not played, and that it has.
         self._drops_to = 0
@@ -211,7 +214,7 @@ class Relay:
 
     async def _hand_on(self, arrived_ns: int, incoming: said.Incoming) -> None:
         match incoming:
-            case said.AudioChunk(pcm, packet=said.Packet()) if self._is_stale(arrived_ns):
+            case said.AudioChunk(pcm, packet=said.Packet()) if self._is_stale(arrived_ns, incoming):
                 self._playback.leave_out(len(pcm))
             case said.AudioChunk(pcm, rate):
                 self._playback.send(len(pcm), rate)
@@ -242,19 +245,26 @@ class Relay:
             case _:
                 pass
 
-    def _is_stale(self, arrived_ns: int) -> bool:
-        """Return whether audio that never stops waited here, as before the page was ready.
+    def _is_stale(self, arrived_ns: int, chunk: said.AudioChunk) -> bool:
+        """Return whether audio of a stream that never stops is left out.
 
-        The page would be behind by the wait for the rest of the call.
+        What waited here, as before the page was ready, or came after a stop with all that it held
+        up, would keep the page behind for the rest of the call.
         """
-        return self._clock.now_ns() - arrived_ns > STALE_NS
+        now_ns = self._clock.now_ns()
+        begins_ns = max(now_ns, self._plays_to_ns)
+        waits = begins_ns - now_ns > STALE_NS and audible_onset(chunk.pcm, chunk.rate) is None
+        if waits or now_ns - arrived_ns > STALE_NS:
+            return True
+        self._plays_to_ns = begins_ns + samples_to_ns(len(chunk.pcm), chunk.rate)
+        return False
 
     async def _flush(self) -> None:
         """Make the page drop audio that it has not played, and report that to the agent.
 
         The agent's next message waits for this, so only audio that came before it is dropped.
         """
-        self._drops_to = self._playback.sent
+        self._drops_to, self._plays_to_ns = self._playback.sent, 0
         self._dropped.clear()
         await self._socket.send_bytes(interruption_frame())
         with suppress(TimeoutError):
@@ -302,7 +312,8 @@ class Relay:
     async def _odd_once(self, why: str) -> None:
         if why not in self._odd and len(self._odd) < wire.MOST_VIEW:
             self._odd.add(why)
-            await self._tell("error", {"error": text_without_secrets(why), "fatal": False})
+            about = {"error": text_without_secrets(why), "fatal": False, "relay": True}
+            await self._tell("error", about)
 
     async def _tell(self, kind: str, data: Any = None) -> None:
         await self._socket.send_bytes(message_frame(rtvi(kind, data)))

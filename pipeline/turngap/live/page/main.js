@@ -172,7 +172,7 @@ function heard({ text, final }) {
 }
 
 function fault(data) {
-	say(`The agent reports: ${data?.error ?? data?.message}`);
+	say(`${data?.relay ? "On the line to the agent" : "The agent reports"}: ${data?.error ?? data?.message}`);
 }
 
 function begin(data) {

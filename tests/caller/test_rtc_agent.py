@@ -16,26 +16,6 @@ from turngap.report.run import calibration_block
 from turngap.testing.agent import Reply, Script, ScriptedAgent, voice
 from turngap.testing.rtc import AgentStream, RtcAgent, faults_ns
 
-SLOW = Reply(chunk_ms=40)
-AT_ONCE = Reply(paced=False)
-
-
-@pytest.mark.parametrize(
-    ("script", "what"),
-    [
-        (Script(dialect="webrtc", replies=(SLOW,)), "chunk_ms"),
-        (Script(dialect="webrtc", replies=(AT_ONCE,)), "paced"),
-        (Script(dialect="webrtc", rate=16_000), "rate"),
-        (Script(dialect="webrtc", wav=True), "wav"),
-        (Script(dialect="webrtc", idle_dbfs=-60.0), "idle_dbfs"),
-        (Script(dialect="twilio", loss=0.1), "loss"),
-        (Script(jitter_ms=20.0), "jitter_ms"),
-    ],
-)
-def test_a_script_that_its_dialect_cannot_do_is_refused(script: Script, what: str) -> None:
-    with pytest.raises(InputError, match=what):
-        script.half()
-
 
 def test_an_agent_on_websockets_refuses_to_speak_webrtc() -> None:
     with pytest.raises(InputError, match="WebSockets"):

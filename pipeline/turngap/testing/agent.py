@@ -152,7 +152,8 @@ class Script:
         idle_dbfs: level of the noise that it sends while it says nothing, as agents on telephone
             lines do; None: it sends nothing then.
         wav: put a WAV header before each chunk, as pipecat's `add_wav_header` does; `pipecat` only.
-        loss: the share of its packets that is dropped; `webrtc` only, as the next two.
+        loss: the share of its packets that is dropped; `webrtc` only, as the next two. It sends its
+            packets of 20 ms all the time, whatever `rate`, `idle_dbfs` and the replies' chunks are.
         jitter_ms: a packet is sent up to this much late, so that packets also overtake each other.
         seed: of the loss and the jitter.
     """
@@ -177,24 +178,10 @@ class Script:
         """Make the agent's half of the dialect, for one connection.
 
         Raises:
-            InputError: no scripted agent speaks this dialect, or it cannot do what the script asks.
+            InputError: no scripted agent speaks this dialect.
         """
-        self._check()
         chosen = {"rate": self.rate} if self.rate is not None else {}
         return make_half(self.dialect, **chosen, **({"wav": True} if self.wav else {}))
-
-    def _check(self) -> None:
-        """Refuse what a stream of packets cannot do, and faults of packets elsewhere."""
-        usual, what = Reply(), ""
-        if self.dialect != WEBRTC and (self.loss or self.jitter_ms):
-            what = "loss or jitter_ms: it has no packets"
-        elif self.dialect == WEBRTC and (
-            any((r.chunk_ms, r.paced) != (usual.chunk_ms, usual.paced) for r in self.replies)
-            or (self.rate, self.wav, self.idle_dbfs) != (None, False, None)
-        ):
-            what = "chunk_ms, paced, rate, wav or idle_dbfs: it sends packets of 20 ms all the time"
-        if what:
-            raise InputError("script.dialect", f"a scripted agent in {self.dialect} has no {what}")
 
 
 def script_to_json(script: Script, truths: Path | None = None) -> str:

@@ -85,7 +85,7 @@ class RtcPeer:
         self._inbox_bytes = 0
         self._last_ns = 0  # the arrival of the last datagram
         self._unheard = 0  # packets that were sent since the last datagram came
-        self._awaited: asyncio.Future[None] | None = None
+        self._came = asyncio.Event()
         self._ended: ConnectionClosed | None = None
         self._open = asyncio.Event()
         self._dtls.on("statechange", self._dtls_changed)
@@ -246,11 +246,7 @@ class RtcPeer:
         self._inbox_bytes += len(message)
         if len(self._inbox) > MOST_EARLY or self._inbox_bytes > MOST_MESSAGE_BYTES:
             self._end(_lost(f"more than {MOST_EARLY:,} messages wait to be read"))
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._awaited is not None and not self._awaited.done():
-            self._awaited.set_result(None)
+        self._came.set()
 
     async def recv(self) -> Message:
         """Return the next message and set `arrived_ns`.
@@ -261,11 +257,8 @@ class RtcPeer:
         while not self._inbox:
             if self._ended is not None:
                 raise self._ended
-            self._awaited = asyncio.get_running_loop().create_future()
-            try:
-                await self._awaited
-            finally:
-                self._awaited = None
+            self._came.clear()
+            await self._came.wait()
         self.arrived_ns, message = self._inbox.popleft()
         self._inbox_bytes -= len(message)
         return message
@@ -312,7 +305,7 @@ class RtcPeer:
     def _end(self, error: ConnectionClosed) -> None:
         self._ended = self._ended or error
         self._open.set()
-        self._wake()
+        self._came.set()
 
     async def close(self) -> None:
         """Hang up; nothing of the call outlives this, though it is cancelled."""

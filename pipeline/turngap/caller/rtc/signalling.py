@@ -9,6 +9,7 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -38,12 +39,8 @@ async def calling(request: Request, settings: Any, clock: Clock) -> AsyncIterato
     Raises:
         AgentError: nothing listens there, it takes no calls of this kind, or cannot be reached.
     """
-
-    async def exchange(offer: str) -> str:
-        return await exchanged(request, getattr(settings, "model", None), offer)
-
     async with offering(
-        exchange,
+        partial(exchanged, request, getattr(settings, "model", None)),
         clock,
         label="oai-events" if takes_sdp(request.url) else "chat",
         servers=servers_of(settings),
@@ -139,9 +136,9 @@ def _body(url: str, model: str | None, offer: str) -> tuple[str, bytes]:
     return f"multipart/form-data; boundary={mark}", f"{''.join(lines)}--{mark}--\r\n".encode()
 
 
-def _no_webrtc(request: Request, why: str) -> AgentError:
+def _no_webrtc(request: Request, why: str, kind: str = NO_SDP) -> AgentError:
     return AgentError(
-        NO_SDP,
+        kind,
         f"{request.shown} answers, but {why}",
         hint="is this the agent's port and path? A call over WebRTC is offered at /api/offer "
         "(pipecat) or /v1/realtime/calls (OpenAI); an agent behind a WebSocket has a ws:// URL",
@@ -161,8 +158,7 @@ def _refused(request: Request, url: str, status: int, body: str) -> AgentError:
         )
         return AgentError("agent.key", f"{request.shown} wants a key: {told}", hint=key)
     if status in _NO_OFFERS:
-        error = _no_webrtc(request, f"takes no WebRTC calls at {path}: {told}")
-        return AgentError("agent.path", error.message, hint=error.hint)
+        return _no_webrtc(request, f"takes no WebRTC calls at {path}: {told}", "agent.path")
     if 300 <= status < 400:
         return AgentError(
             "agent.redirected",

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from aiortc import RTCIceServer, RTCSctpTransport
@@ -323,6 +323,24 @@ async def test_a_relay_that_does_not_answer_is_named() -> None:
         async with offering(no_exchange, CLOCK, servers=[relay], loopback=True):
             pass
     assert raised.value.kind == NO_RELAY
+    no_tasks_are_left()
+
+
+async def test_a_caller_that_gives_up_while_a_server_is_asked_leaves_nothing() -> None:
+    peer = RtcPeer(CLOCK, [RTCIceServer("turn:127.0.0.1:1", "me", "secret")], loopback=True)
+    plain = peer._connection.get_component_candidates
+
+    def candidates(component: int, addresses: list[str], timeout: int = 5) -> Any:
+        return plain(component, addresses, 0.1)  # in place of seconds
+
+    peer._connection.get_component_candidates = candidates
+    task = asyncio.create_task(peer.offer("chat"))
+    while not any("relayed_candidate" in repr(each) for each in asyncio.all_tasks()):
+        await others_first()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await peer.close()
     no_tasks_are_left()
 
 

@@ -7,7 +7,7 @@ out at once, without a switch of tasks.
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -135,7 +135,7 @@ class RtcPeer:
             raise _failed(*step)
 
     async def _gather(self) -> None:
-        await self._ice.iceGatherer.gather()
+        await _finished(self._ice.iceGatherer.gather())
         for each in self._connection._protocols:
             stamp_udp(each.transport, self._clock, Datagram.at)
         turn = self._connection.turn_server
@@ -310,12 +310,7 @@ class RtcPeer:
     async def close(self) -> None:
         """Hang up; nothing of the call outlives this, though it is cancelled."""
         self._end(_in_due_form())
-        stopping = asyncio.create_task(self._stop())
-        try:
-            await asyncio.shield(stopping)
-        except asyncio.CancelledError:
-            await asyncio.wait([stopping])
-            raise
+        await _finished(self._stop())
 
     async def _stop(self) -> None:
         reading = self._dtls._task
@@ -387,6 +382,16 @@ _ITS_SDP = "the other end's SDP cannot be used"
 
 def _no_sdp(why: str) -> AgentError:
     return AgentError(NO_SDP, f"{_ITS_SDP}: {why}")
+
+
+async def _finished(course: Coroutine[Any, Any, None]) -> None:
+    """Await a course to its end; cancellation is passed on then, and not to it."""
+    task = asyncio.create_task(course)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 def _failed(kind: str, what: str, hint: str, within_s: float = 0.0) -> AgentError:

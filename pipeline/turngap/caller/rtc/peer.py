@@ -41,9 +41,9 @@ LOOPBACK = "127.0.0.1"
 # proportion to the square of the length.
 MOST_SDP_CHARACTERS, MOST_CANDIDATES = 2**16, 50
 CLOSE_TIMEOUT_S = 2.0
-# So many packets of 20 ms are sent to an end from which nothing comes, neither sound nor reports on
-# the sound that it gets: a process that was killed says no goodbye, and ICE needs half a minute.
-MOST_UNHEARD = 400
+# This many packets of 20 ms are sent to an end from which nothing comes, neither sound nor reports
+# on what it gets: a process that was killed says no goodbye, and ICE needs half a minute.
+MOST_UNHEARD = 500
 _DTLS, _RTP = range(20, 64), range(128, 192)
 _RTCP = range(192, 224)
 

@@ -354,13 +354,15 @@ def _bot_here(folder: Path, *, yes: bool) -> "Bot":
     Raises:
         InputError: no bot was found, or there is no one to ask.
     """
-    from turngap.setup import Bot, bots, servers
+    from turngap.setup import RUNNER_PORT, URLS, Bot, bots, servers
 
     choices = bots(folder)
-    choices |= {f"port {port}": Bot(f"ws://127.0.0.1:{port}") for port in servers()}
+    for port in servers():
+        bot = Bot(f"ws://127.0.0.1:{port}", is_called=port == RUNNER_PORT)
+        choices[f"port {port}"] = bot
     names = list(choices)
-    hint = "name your agent: turngap init --agent ws://HOST:PORT/PATH, with --start COMMAND if "
-    hint += "turngap should start it"
+    hint = f"name your agent: turngap init --agent {URLS}, with --start COMMAND if turngap should "
+    hint += "start it"
     if not names:
         raise InputError("init.nothing_found", "nothing here looks like a bot", hint=hint)
     if yes:

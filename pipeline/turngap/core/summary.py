@@ -213,7 +213,7 @@ def heard_of(turns: Sequence[Turn]) -> Heard:
         onset_spread_ms_p95=percentile(spreads, 0.95).value,
         onsets=len(spreads),
         unsure_onsets=sum(spread > UNSURE_ONSET_MS for spread in spreads),
-        playout_gap_ms_p50=median(gap + later for gap, later in played) if played else None,
+        playout_gap_ms_p50=percentile([gap + later for gap, later in played], 0.5).value,
         playout_ms_p50=median(later for _, later in played) if played else None,
     )
 

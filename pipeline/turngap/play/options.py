@@ -231,9 +231,9 @@ OPTIONS: tuple[Option, ...] = (
     _O("marks", ("replay",), kind=bool, default=True),
     _O(
         "against", ("check",), REFERENCE, "The reference, which is measured alternately with the "
-        "agent: a stack's name, a stack file, a ws:// URL, or the folder of another checkout of "
-        "turngap. --against '' means none, even if the repository's file names one.", unit="AGENT",
-        in_file=True, complete="stack",
+        "agent: a stack's name, a stack file, a URL (ws://, http://), or the folder of another "
+        "checkout of turngap. --against '' means none, even if the repository's file names one.",
+        unit="AGENT", in_file=True, complete="stack",
     ),
     _O(
         "start_against", ("check",), REFERENCE, "Start the reference with this command, as "

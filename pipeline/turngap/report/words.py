@@ -392,7 +392,7 @@ def heard_words(summary: Summary) -> str:
         said.append(f"other sound over 100 ms before the first word in {turns_words(n)}")
     if heard.playout_gap_ms_p50 is not None and heard.playout_ms_p50 is not None:
         gap, later = ms(heard.playout_gap_ms_p50), ms(heard.playout_ms_p50)
-        said.append(f"behind a playout buffer, {later} ms later: gap p50 {gap} ms")
+        said.append(f"gap p50 {gap} ms behind a playout buffer, which adds {later} ms")
     if heard.greeting_ms_p50 is not None:
         said.append(f"greeting p50 {ms(heard.greeting_ms_p50)} ms")
     return "; ".join(said)

@@ -38,7 +38,8 @@ from turngap.store.files import read_text
 # --- the bot --------------------------------------------------------------------------------------
 
 # pipecat's development runner, pipecat's WebSocket server, and what people give uvicorn.
-USUAL_PORTS = (7860, 8765, 8000, 8080)
+RUNNER_PORT = 7860
+USUAL_PORTS = (RUNNER_PORT, 8765, 8000, 8080)
 # FastAPI's examples, the runner, websockets'.
 USUAL_PATHS = ("/ws", "/ws-client", "/")
 # As deep, and as many, as a bot's repository has; a whole disk takes a second.
@@ -54,8 +55,10 @@ _ROUTE = re.compile(
 )
 _IN_URL = re.compile(r"""\bwss?://[^\s"'/]{1,200}(/[\w./-]*)""")
 _ELSEWHERE = {"site-packages", "node_modules", "venv", "env", "build", "dist", "tests", "test"}
+# What an agent's URL looks like.
+URLS = "ws://HOST:PORT/PATH (over WebRTC: http://HOST:PORT)"
 _BY_HAND = (
-    "start it by hand, then: turngap init --agent ws://HOST:PORT/PATH. If its packages are in an "
+    f"start it by hand, then: turngap init --agent {URLS}. If its packages are in an "
     "environment of its own: turngap init --start '/PATH/TO/ITS/.venv/bin/python bot.py'"
 )
 
@@ -163,7 +166,7 @@ async def reached(
     raise AgentError(
         "init.no_agent",
         f"no agent answered at {', '.join(tried)}: {errors[0].message}",
-        hint=errors[0].hint or "give its whole URL: turngap init --agent ws://HOST:PORT/PATH",
+        hint=errors[0].hint or f"give its whole URL: turngap init --agent {URLS}",
     )
 
 
@@ -172,7 +175,8 @@ def _with_paths(url: str, bot: Bot) -> list[str]:
     parts = urlsplit(url)
     if parts.path not in ("", "/") or parts.query or transport_of(url) == "webrtc":
         return [url]
-    called = bot.is_called and not bot.url and not find_dialect("webrtc").missing()
+    is_free = not bot.url or bot.start is None  # to choose what it is called by
+    called = bot.is_called and is_free and not find_dialect("webrtc").missing()
     calls = [urlunsplit(parts._replace(scheme="http"))] if called else []
     return [*calls, *(urlunsplit(parts._replace(path=path)) for path in bot.paths)]
 

@@ -7,7 +7,7 @@ events of OpenAI's Realtime API there. `turngap.caller.rtc` has the transport.
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, ValidationInfo, field_validator
 
 from turngap.caller.dialects.encoding import event_of, object_of
 from turngap.caller.dialects.openai_realtime import (
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from turngap.caller.rtc.rtp import Datagram
 
 NEEDS = ("aiortc",)
-
+MOST_BUFFER_MS = 1000
 
 _HOST_PORT = r"[^\s?:]+(:(?P<port>[0-9]{1,5}))?"
 _SERVER = {
@@ -37,10 +37,16 @@ _SERVER = {
 READ = "RTP packets timed when they were read, and not by the kernel's clock"
 
 
+def _buffer(value: Any) -> Any:
+    if value != "adaptive" and not (str(value).isdecimal() and int(value) <= MOST_BUFFER_MS):
+        raise ValueError(f"expected a number of ms up to {MOST_BUFFER_MS}, or adaptive")
+    return value
+
+
 class WebRtcSettings(DialectSettings):
     """Settings of every call over WebRTC."""
 
-    buffer: Annotated[int, Field(ge=0, le=1000)] | Literal["adaptive"] = 60
+    buffer: Annotated[int | Literal["adaptive"], BeforeValidator(_buffer)] = 60
     """Playout buffer behind which the gap is stated too, in ms (40, 60, 80); or `adaptive`."""
     stun: str = ""
     """STUN server, `stun:HOST:PORT`, which finds out this side's public address."""

@@ -21,7 +21,7 @@ NOTES = {
     "comfort noise": "RTP packets of comfort noise, heard as silence",
     "malformed": "RTP packets that cannot be read",
     "stalled": "stops of the RTP stream",
-    "dry": "RTP packets for which the playout buffer ran dry",
+    "dry": "RTP packets too late for the playout buffer, which is not in the gap",
 }
 
 

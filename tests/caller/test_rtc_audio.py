@@ -186,13 +186,15 @@ def test_a_fixed_buffer_plays_what_comes_within_it_at_one_delay() -> None:
 
 def test_the_adaptive_buffer_shrinks_on_a_calm_line_and_grows_with_jitter() -> None:
     buffer = AdaptiveBuffer()
-    assert buffer.delay_ms == 80
     for n in range(4000):
         buffer.behind_ns(T0 + ms_to_ns(n * 20), 0)
-    assert buffer.delay_ms == 40  # the target, 20, and 20 more before playout is hastened
+    assert buffer.delay_ms == 20
     for n in range(4000, 12_000):  # a packet in each second is late
         buffer.behind_ns(T0 + ms_to_ns(n * 20), ms_to_ns(100 if n % 50 == 0 else 0))
     assert buffer.delay_ms == 120
+    for n in range(12_000, 40_000):
+        buffer.behind_ns(T0 + ms_to_ns(n * 20), 0)
+    assert buffer.delay_ms == 40  # the target, 20, and 20 more from which playout is hastened
 
 
 def test_a_buffer_has_a_name() -> None:

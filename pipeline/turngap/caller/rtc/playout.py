@@ -18,7 +18,9 @@ BUCKET_MS = 20
 BUCKETS = 100
 QUANTILE = 0.95
 FORGET = 0.983
-START_MS = 80.0
+# Playout begins with the first packet. NetEq's first target is 80 ms, but it is lowered before
+# playout, which is stretched by a few milliseconds at a time, has come near it.
+START_MS = 20.0
 START_WEIGHT = 2.0
 # As in its DecisionLogic, playout is hastened only once it is behind the target by the longest
 # delay of two seconds, in ticks, and this much more.

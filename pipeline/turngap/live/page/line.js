@@ -158,6 +158,12 @@ function onset({ received, lead, userLast }, ns) {
 	return { receivedNs: Math.min(ns, received ? line.nsOf(received) : ns), leadNs, userLastNs: line.ns(userLast) };
 }
 
+/** Let the worklet report what it has played; a worklet that was disconnected may not answer. */
+function ask(asked) {
+	audio.postMessage({ report: true });
+	setTimeout(() => asked.played({ stretches: [], why: "asked" }), 2000);
+}
+
 onmessage = ({ data: { port, open, typed, send, ...more } }) => {
 	if (port) {
 		[audio, { rate, micRate }] = [port, more];
@@ -168,6 +174,6 @@ onmessage = ({ data: { port, open, typed, send, ...more } }) => {
 	else if (line) {
 		if (send) line.turns.push(send.d);
 		else line.leaving = true;
-		audio.postMessage({ report: true });
+		ask(line);
 	}
 };

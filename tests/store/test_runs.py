@@ -1,5 +1,6 @@
 import asyncio
 import errno
+import hashlib
 import json
 import os
 import signal
@@ -218,6 +219,29 @@ def test_audio_is_stereo_user_left_heard_right(tmp_path):
     np.testing.assert_array_equal(pcm[:, 0], np.pad(left, (0, 60)))
     np.testing.assert_array_equal(pcm[:, 1], right)
     assert soundfile.info(writer.path / file).subtype == "PCM_16"
+
+
+def test_a_run_has_the_digest_of_each_audio_file(tmp_path):
+    def audio(writer: RunWriter, number: int) -> None:
+        pcm = np.full(100 * number, number, np.int16)
+        file = writer.write_audio(f"{number:03d}", pcm, pcm, 16_000)
+        turn = make_turn(turn=number)
+        turn = turn.model_copy(update={"audio": turn.audio.model_copy(update={"file": file})})
+        writer.append_turn(turn)
+
+    def digests() -> dict[str, str]:
+        files = sorted((path / "audio").iterdir())
+        return {f"audio/{f.name}": hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+
+    with RunWriter.create(tmp_path, "x", make_record()) as killed:
+        audio(killed, 1)
+    path = killed.path
+    assert read_record(path).audio_sha256 == {}
+    with RunWriter.reopen(path, make_record()) as writer:
+        audio(writer, 2)
+        writer.finish(make_record())
+    assert read_record(path).audio_sha256 == digests()
+    assert list(digests()) == ["audio/001.wav", "audio/002.wav"]
 
 
 def test_unfinished_run_says_so(tmp_path):

@@ -151,7 +151,8 @@ class RunRecord(Document):
     machine, in a line by kind. `voices`: the voices of the turns without a recording, by scenario.
     `pieces`: empty unless the run was continued; the other fields are then the first piece's, but
     `clock_offset` and `calibration` are the worst of all pieces'. `label`: the user's name for the
-    run.
+    run. `audio_sha256`: the SHA-256 of each stored audio file, by its path in the run's folder;
+    empty in older runs.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -181,6 +182,7 @@ class RunRecord(Document):
     why_invalid: tuple[Said, ...] = ()
     failure: Said | None = None
     label: Label = ""
+    audio_sha256: dict[str, str] = Field(default_factory=dict[str, str])
 
     @property
     def measured_commit(self) -> str:

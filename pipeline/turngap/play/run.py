@@ -414,6 +414,7 @@ class RunInProgress:
         }
         closing = with_last_piece(self._opening, update, played)
         closing = closing.model_copy(update={"valid": not reasons, "why_invalid": reasons})
+        closing = self._writer.with_digests(closing)
         try:
             self._writer.finish(closing)
         except InputError as e:

@@ -6,6 +6,7 @@ Any content of a file or a flag becomes a value or an `InputError`, in bounded t
 
 import codecs
 import errno
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -97,6 +98,12 @@ def read_bytes(
     if len(raw) > most:
         raise unreadable(file, what, f"it is larger than {most / 2**20:g} MiB", hint)
     return raw
+
+
+def sha256_of(file: Path, *, below: Path | None = None) -> str:
+    """Return the SHA-256 of a regular file, in hex; raises as `open_regular` does."""
+    with os.fdopen(open_regular(file, below=below), "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def read_text(file: Path, what: str, *, most: int = MAX_TEXT_BYTES, hint: str = "") -> str:

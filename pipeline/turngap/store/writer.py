@@ -7,6 +7,7 @@ describes a line of `turns.jsonl`.
 
 import errno
 import fcntl
+import hashlib
 import os
 import threading
 from contextlib import suppress
@@ -27,11 +28,12 @@ from turngap.store.documents import (
     cut_off,
     encode,
     read_lines,
+    read_turns,
     write_all,
     write_atomically,
     writing,
 )
-from turngap.store.files import open_regular, refuse_links
+from turngap.store.files import open_regular, refuse_links, sha256_of
 from turngap.store.folders import (
     AUDIO_DIR,
     NOT_ENDED,
@@ -103,11 +105,13 @@ class RunWriter:
 
     def __init__(self, path: Path, record: RunRecord) -> None:
         self.path = path
+        self._digests: dict[str, str] = {}
         self._turns = Lines(path / TURNS_FILE)
         try:
             _lock(self._turns.descriptor, path)
             if self._turns.size:
                 self._end_with_a_whole_line()
+                self._add_digests(record)
             self.note(record)
         except BaseException:
             self.close()
@@ -161,6 +165,18 @@ class RunWriter:
         self._turns.size = end
         self._turns.append(b"", _UNWRITABLE)
 
+    def _add_digests(self, record: RunRecord) -> None:
+        """Digest the audio of stored turns of which the record has none: the run was killed."""
+        for turn in read_turns(self.path / TURNS_FILE, Turn, []):
+            file = None if turn.audio is None else turn.audio.file
+            if file and file not in record.audio_sha256 and (self.path / file).is_file():
+                self._digests[file] = sha256_of(self.path / file, below=self.path)
+
+    def with_digests(self, record: RunRecord) -> RunRecord:
+        """Return the record with the SHA-256 of every audio file that was written."""
+        digests = {**record.audio_sha256, **self._digests}
+        return record.model_copy(update={"audio_sha256": dict(sorted(digests.items()))})
+
     def append_turn(self, turn: Turn) -> None:
         """Add one finished turn; it is on the disk (fsync) when this returns.
 
@@ -212,6 +228,7 @@ class RunWriter:
                 with suppress(OSError):
                     (self.path / file).unlink()
                 raise
+        self._digests[file] = hashlib.sha256(wav.getbuffer()).hexdigest()
         return file
 
     def finish(self, record: RunRecord) -> None:
@@ -237,7 +254,7 @@ class RunWriter:
 
     def _write_record(self, record: RunRecord) -> None:
         with self._turns.lock, writing(self.path, _UNWRITABLE):
-            write_atomically(self.path / RUN_FILE, encode(record, indent=2))
+            write_atomically(self.path / RUN_FILE, encode(self.with_digests(record), indent=2))
 
 
 def _lock(descriptor: int, path: Path) -> None:

@@ -142,12 +142,15 @@ class _Speech:
 
 
 class WordFinder:
-    """Finds words, other sound and the bed in a stream of one rate that arrives in pieces."""
+    """Finds words, other sound and the bed in a stream of one rate that arrives in pieces.
 
-    def __init__(self, rate: int, *, gap_ms: float) -> None:
+    With `in_numpy` the detector takes a sixth of the CPU, for recordings; the words are the same.
+    """
+
+    def __init__(self, rate: int, *, gap_ms: float, in_numpy: bool = False) -> None:
         self.rate = rate
         self.bed_dbfs: float | None = None
-        self._judge = Silero()
+        self._judge = Silero(in_numpy=in_numpy)
         self._gap = self._samples(gap_ms)
         self._hop = window_samples(rate)
         self._inbox: deque[Pcm] = deque()

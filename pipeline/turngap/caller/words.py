@@ -198,11 +198,11 @@ class WordFinder:
         """Return the stream position before which nothing more can be found."""
         return self._past_at
 
-    def feed(self, pcm: Pcm) -> list[Found]:
-        """Take the stream's next samples; ask the detector about one window at most."""
+    def feed(self, pcm: Pcm, windows: float = 1) -> list[Found]:
+        """Take the stream's next samples; ask the detector about this many windows at most."""
         self._inbox.append(pcm)
         self._waiting += len(pcm)
-        return self._go_on(1)
+        return self._go_on(windows)
 
     def cut(self) -> list[Found]:
         """End any speech here, because the stream was cut. Positions continue to count."""

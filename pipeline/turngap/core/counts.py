@@ -7,6 +7,9 @@ from collections.abc import Mapping
 AGENT_GAP = "agent_gap_ms"
 USER_BOT_LATENCY = "user_bot_latency_ms"
 
+# The same as the platform claims it that recorded the call.
+CLAIMED_GAP = "platform_gap_ms"
+
 # Speed of the LLM.
 # Of a turn's counts; each is of the answer that was heard.
 TTFT = "llm_ttft_ms"
@@ -41,9 +44,11 @@ OUTSIDE = "out_of_domain"
 def claimed_gap(counts: Mapping[str, float]) -> tuple[float | None, str | None]:
     """Return the gap in ms that the agent itself claims, and the source of the claim; or None.
 
-    The source `pipecat` is the framework's own measurement; `marks` are the agent's marks.
+    The source `pipecat` is the framework's own measurement; `marks` are the agent's marks;
+    `platform` is what the platform that recorded the call says.
     """
-    for name, source in ((USER_BOT_LATENCY, "pipecat"), (AGENT_GAP, "marks")):
+    sources = ((USER_BOT_LATENCY, "pipecat"), (AGENT_GAP, "marks"), (CLAIMED_GAP, "platform"))
+    for name, source in sources:
         if (ms := counts.get(name)) is not None:
             return ms, source
     return None, None

@@ -70,6 +70,8 @@ class Turn(Document):
     conversation may change it. `calls` are the tools that the agent called, in order; None if not
     reported. `answer` says whether the answer was right by the agent's own words; `transcribed`
     says the same by its recorded sound, if a recogniser was asked (the run's `transcribed_with`).
+    `talk_over_ms`, of a recorded call, is how long both sides spoke at once, and `dead_air_ms` how
+    long both were silent for 2 s or more.
     `left_out` is the reason why no figure of a run counts this turn. `judged` is a judge model's
     verdict.
     """
@@ -104,6 +106,8 @@ class Turn(Document):
     playout_ms: float | None = None
     bed_dbfs: float | None = None
     waited_ms: float | None = None
+    talk_over_ms: float | None = None
+    dead_air_ms: float | None = None
     backchannels: tuple[BackchannelRecord, ...] = ()
     marks: tuple[MarkRecord, ...]
     agent_turns: tuple[tuple[MarkRecord, ...], ...] = ()
@@ -407,7 +411,8 @@ TURN_COLUMNS: Sequence[Column[Turn]] = (
     Column(
         "claimed_by",
         "text",
-        "Where the claim is from: `pipecat`, which is its own measurement, or the agent's `marks`.",
+        "Where the claim is from: `pipecat`, which is its own measurement, the agent's `marks`, or "
+        "the `platform` that recorded the call.",
         lambda turn: claimed_gap(turn.counts)[1],
         True,
     ),
@@ -469,6 +474,20 @@ TURN_COLUMNS: Sequence[Column[Turn]] = (
         "number",
         "Where the person interrupted: from their first sound to the agent's silence, in ms.",
         lambda turn: turn.yield_ms,
+        True,
+    ),
+    Column(
+        "talk_over_ms",
+        "number",
+        "Of a recorded call: how long both sides spoke at the same time, in ms.",
+        lambda turn: turn.talk_over_ms,
+        True,
+    ),
+    Column(
+        "dead_air_ms",
+        "number",
+        "Of a recorded call: the sum of the silences of both sides of 2 s and more, in ms.",
+        lambda turn: turn.dead_air_ms,
         True,
     ),
     Column(

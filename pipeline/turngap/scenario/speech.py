@@ -146,6 +146,9 @@ DOUBTFUL_MS = 100.0
 # A bound this near to the file's edge may be the cut, not the speech.
 EDGE_MS = 50.0
 
+# Below -66 dBFS (the power of samples of 16 bits) no one speaks.
+FAINTEST_POWER = 16.0**2
+
 # Fewer samples at the limit do not bend the sound enough to matter.
 CLIPPED_SAMPLES = 10
 
@@ -191,15 +194,7 @@ def find_speech(pcm: Pcm, rate: int) -> FoundSpeech | None:
     """
     length_ms = len(pcm) * 1000 / rate
     sound = _sound(pcm, rate)
-    if sound is None or not (stretches := sound.stretches):
-        return None
-    # The steps that no stretch's own bounds may cross.
-    middles = [(a[1] + b[0]) // 2 for a, b in pairwise(stretches)]
-    limits = zip(stretches, [0, *middles], [*middles, 1 << 60], strict=True)
-    edges = [(sound.start(a, low), sound.end(b, high)) for (a, b), low, high in limits]
-    # A stretch that ends before it begins is no sound: it lies in a pause, or outside the speech.
-    edges = [(start, end) for start, end in edges if start.at_ms < end.at_ms]
-    if not edges:
+    if sound is None or not (edges := sound.edges()):
         return None
     start, end = edges[0][0], edges[-1][1]
     start_ms, end_ms = max(0.0, start.at_ms), min(length_ms, end.at_ms)
@@ -218,6 +213,74 @@ def find_speech(pcm: Pcm, rate: int) -> FoundSpeech | None:
     )
     warnings = tuple(_warnings(pcm, rate, sound, bounds))
     return FoundSpeech(bounds, pauses, warnings, round(sound.snr_db, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStretch:
+    """A stretch of speech in a long recording; each bound with its error, all in ms."""
+
+    start_ms: float
+    end_ms: float
+    start_error_ms: float
+    end_error_ms: float
+
+
+# A long recording is searched in parts of about this length, which end where it is quiet.
+PART_MS = 30_000
+# Speech of the same person is not softer than this, by the loudest tenth of its 20 ms.
+SOFTEST_DB = 26.0
+
+
+def find_stretches(pcm: Pcm, rate: int) -> list[SpeechStretch]:
+    """Return every stretch of speech in a recording of any length, such as one side of a call.
+
+    The rules are those of `find_speech`. Speech far softer than the rest is another's, or an echo.
+    """
+    found: list[tuple[SpeechStretch, float]] = []
+    for first, last in _parts(pcm, rate):
+        part = pcm[first:last]
+        sound = _sound(part, rate)
+        if sound is None:
+            continue
+        at_ms, length_ms = first * 1000 / rate, len(part) * 1000 / rate
+        for start, end in sound.edges():
+            start_ms, end_ms = max(0.0, start.at_ms), min(length_ms, end.at_ms)
+            if end_ms > start_ms:
+                bounds = (at_ms + start_ms, at_ms + end_ms, start.error_ms, end.error_ms)
+                level = _loud_db(part[round(start_ms * rate / 1000) : round(end_ms * rate / 1000)])
+                found.append((SpeechStretch(*bounds), level))
+    loud = max((level for _, level in found), default=0.0)
+    return [stretch for stretch, level in found if level >= loud - SOFTEST_DB]
+
+
+def _parts(pcm: Pcm, rate: int) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of the parts that hold sound; each ends at the quietest place near."""
+    step = rate * FRAME // RATE
+    powers: list[Floats] = [np.empty(0)]
+    for at in range(0, len(pcm), step * 1024):  # so that an hour needs no gigabytes
+        block = pcm[at : at + step * 1024].astype(np.float64)
+        whole = block[: len(block) // step * step].reshape(-1, step)
+        powers.append(np.mean(np.square(whole), axis=1))
+    levels = np.concatenate(powers)
+    part, first = PART_MS * RATE // 1000 // FRAME, 0
+    while first < len(levels):
+        last = len(levels)
+        if last - first > part * 4 // 3:
+            near = slice(first + part * 2 // 3, first + part * 4 // 3)
+            quiet = np.convolve(levels[near], np.ones(15), "same")
+            last = near.start + int(np.argmin(quiet))
+        if (sounding := np.flatnonzero(levels[first:last] > FAINTEST_POWER)).size:
+            room = 1000 * RATE // 1000 // FRAME
+            a = max(first, first + int(sounding[0]) - room)
+            b = min(last, first + int(sounding[-1]) + room)
+            yield a * step, len(pcm) if b == len(levels) else b * step
+        first = last
+
+
+def _loud_db(pcm: Pcm) -> float:
+    """Return the level of the loudest tenth of a sound, in dB."""
+    wide = np.sort(np.abs(pcm.astype(np.int32)))[-max(1, len(pcm) // 10) :]
+    return float(20 * np.log10(np.mean(wide) + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +314,15 @@ class _Sound:
     def snr_db(self) -> float:
         clear = np.clip(self._loud - self._noise, 0, CLEAR_DB)
         return float(clear.mean())
+
+    def edges(self) -> list[tuple["_Edge", "_Edge"]]:
+        """Return where each stretch starts and ends."""
+        # The steps that no stretch's own bounds may cross.
+        middles = [(a[1] + b[0]) // 2 for a, b in pairwise(self.stretches)]
+        limits = zip(self.stretches, [0, *middles], [*middles, 1 << 60], strict=False)
+        edges = [(self.start(a, low), self.end(b, high)) for (a, b), low, high in limits]
+        # A stretch that ends before it begins is no sound: it lies in a pause, or outside speech.
+        return [(start, end) for start, end in edges if start.at_ms < end.at_ms]
 
     def left_out(self, bounds: SpeechBounds) -> Iterator[tuple[int, int]]:
         """Yield sound outside the bounds that could be speech: start and end in ms."""

@@ -1,0 +1,1 @@
+"""Scores of recorded calls: figures from stereo recordings, and figures that anyone can check."""

@@ -1,0 +1,362 @@
+"""Find the turns of a recorded call: the person's speech, the agent's, and what answers what.
+
+The agent is heard by the live ear's detector, the person by the rules that label recordings. The
+turns are made by the live turn tracker, on a clock that begins with the recording.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf
+
+import numpy as np
+
+from turngap.caller.ear import SPEECH_GAP_MS
+from turngap.caller.words import Bed, Found, Sound, Word, WordFinder
+from turngap.core.audio import Pcm, SpeechEnd
+from turngap.core.budget import DEFAULT_BUDGET_MS, NO_REPLY_MS, TurnEnd
+from turngap.core.clock import NS_PER_MS, ms_to_ns, ns_to_ms, samples_to_ns
+from turngap.core.counts import CLAIMED_GAP
+from turngap.core.credits import PAUSE_MS, HeardSpeech
+from turngap.core.cue import Utterance
+from turngap.core.events import (
+    AgentBed,
+    AgentSilence,
+    AgentSound,
+    AgentSpeech,
+    Event,
+    TrackedTurn,
+    TurnEnded,
+    UserBackchannel,
+    UserSpeech,
+    plain_event,
+)
+from turngap.core.results import Turn
+from turngap.core.stored import (
+    AudioRecord,
+    BackchannelRecord,
+    HoleRecord,
+    PacingRecord,
+    PauseRecord,
+)
+from turngap.core.turns import TurnTracker
+from turngap.scenario.speech import SpeechStretch, find_stretches
+from turngap.score.claims import Claims
+from turngap.score.recording import Recording
+
+# A person who pauses for longer has waited for an answer.
+WAITED_MS = 3000.0
+# No one hears an agent and answers it in less: a person who goes on sooner had not finished.
+REACTION_MS = 400.0
+# A sound of assent is no longer, where the agent goes on for this long after it.
+ASSENT_MS, GOES_ON_MS = 600.0, 300.0
+# Both sides are silent for so long: the air is dead.
+DEAD_AIR_MS = 2000.0
+# A hole torn into a reply: digital silence, with sound up to its edges.
+TORN_MS, TORN_EDGE_MS, TORN_BELOW_DB = 150.0, 5.0, 26.0
+# A turn's recording begins so much before the person does.
+LEAD_MS = 300.0
+# Transcripts are this early at most.
+EARLY_WORDS_MS = 1000.0
+
+Spans = Sequence[tuple[float, float]]  # start and end, in ms
+
+_UNSENT = PacingRecord(packets=0, late_ms_p50=None, late_ms_max=None, starved=False)
+RESUMED = (
+    "the person went on {ms:.0f} ms after the agent had begun, too soon to answer it: taken for "
+    "one turn with a cut-in"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HeardCall:
+    """The turns of a recorded call, and the samples of the recording that belong to each.
+
+    `greeting_ms` is the time from the recording's start to the agent's first word, if that came
+    before the person's.
+    """
+
+    turns: tuple[Turn, ...]
+    windows: tuple[tuple[int, int], ...]
+    greeting_ms: float | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A turn of the person: its stretches of speech in order, and what a recording guesses."""
+
+    stretches: list[SpeechStretch]
+    over_reply: bool = False
+    backchannels: list[SpeechStretch] = field(default_factory=list[SpeechStretch])
+    notes: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def start_ms(self) -> float:
+        return self.stretches[0].start_ms
+
+    @property
+    def end_ms(self) -> float:
+        return self.stretches[-1].end_ms
+
+
+def hear_call(
+    recording: Recording,
+    name: str,
+    *,
+    budget_ms: float = DEFAULT_BUDGET_MS,
+    no_reply_ms: float = NO_REPLY_MS,
+    claims: Claims | None = None,
+) -> HeardCall:
+    """Return the turns of a recorded call, which is called `name` as a scenario is.
+
+    Turns without `audio.file` are not stored yet: the windows say which samples each needs.
+    """
+    person = find_stretches(recording.person, recording.rate)
+    events = _agent_events(recording.agent, recording.rate)
+    ends_ms = len(recording.agent) * 1000 / recording.rate
+    agent = _agent_spans(events, ends_ms)
+    turns = part_turns(person, agent)
+    greeting_ms = agent[0][0] if agent and (not turns or agent[0][0] < turns[0].start_ms) else None
+    tracked = _track(turns, events, ends_ms, budget_ms, no_reply_ms)
+    windows = _windows(turns, recording.rate, len(recording.person))
+    maker = _Maker(recording, name, person, agent, ends_ms, budget_ms, no_reply_ms, claims)
+    made = [
+        maker.record(turn, one, window)
+        for turn, one, window in zip(turns, tracked, windows, strict=True)
+    ]
+    if made:
+        made[0] = made[0].model_copy(update={"greeting_ms": greeting_ms})
+    return HeardCall(tuple(made), windows, greeting_ms)
+
+
+def _agent_spans(events: Sequence[Event], ends_ms: float) -> list[tuple[float, float]]:
+    """Return the start and end of each stretch of the agent's speech, in ms."""
+    heard = HeardSpeech()
+    for event in events:
+        if isinstance(event, AgentSpeech | AgentSilence):
+            heard.add(event)
+    return [
+        (ns_to_ms(s.start_ns), ends_ms if s.end_ns is None else ns_to_ms(s.end_ns))
+        for s in heard.stretches()
+    ]
+
+
+def _agent_events(pcm: Pcm, rate: int) -> list[Event]:
+    """Hear the agent's side as the live ear does, on a clock that begins with the recording."""
+    finder = WordFinder(rate, gap_ms=SPEECH_GAP_MS, in_numpy=True)
+    found: list[Found] = []
+    for first in range(0, len(pcm), rate):
+        found += finder.feed(pcm[first : first + rate], inf)
+    found += finder.cut()
+    return [_event(each, rate) for each in found]
+
+
+def _event(found: Found, rate: int) -> Event:
+    at_ns = samples_to_ns(found.sample, rate)
+    match found:
+        case SpeechEnd(_, dbfs):
+            return AgentSilence(at_ns, dbfs)
+        case Sound(_, dbfs):
+            return AgentSound(at_ns, dbfs)
+        case Bed(_, dbfs):
+            return AgentBed(at_ns, dbfs)
+        case Word(_, spread, before, dbfs):
+            spread_ns = None if spread is None else samples_to_ns(spread, rate)
+            before_ns = None if before is None else samples_to_ns(before, rate)
+            return AgentSpeech(at_ns, at_ns, 0, spread_ns, before_ns, dbfs)
+
+
+def part_turns(person: Sequence[SpeechStretch], agent: Spans) -> list[_Turn]:
+    """Part the person's speech into turns, by where the agent took the floor."""
+    turns: list[_Turn] = []
+    for stretch in person:
+        turn = turns[-1] if turns else None
+        over = next((a for a in agent if a[0] < stretch.start_ms < a[1]), None)
+        if turn is None:
+            turns.append(_Turn([stretch], over is not None))
+            continue
+        answered = any(a[1] > turn.end_ms and a[0] < stretch.start_ms for a in agent)
+        after_ms = inf if over is None else stretch.start_ms - over[0]
+        if not answered and stretch.start_ms - turn.end_ms <= WAITED_MS:
+            turn.stretches.append(stretch)
+        elif over is not None and over[0] >= turn.start_ms and after_ms <= REACTION_MS:
+            turn.stretches.append(stretch)
+            turn.notes[RESUMED.format(ms=after_ms)] = 1
+        elif (
+            over is not None
+            and stretch.end_ms - stretch.start_ms < ASSENT_MS
+            and over[1] - stretch.end_ms > GOES_ON_MS
+        ):
+            turn.backchannels.append(stretch)
+        else:
+            turns.append(_Turn([stretch], over is not None))
+    return turns
+
+
+def _track(
+    turns: Sequence[_Turn],
+    events: Sequence[Event],
+    ends_ms: float,
+    budget_ms: float,
+    no_reply_ms: float,
+) -> list[TrackedTurn]:
+    """Return each turn as the live tracker makes it."""
+    tracker = TurnTracker(tells_flushes=False)
+    for number, turn in enumerate(turns, 1):
+        bounds = ms_to_ns(turn.start_ms), ms_to_ns(turn.end_ms)
+        tracker.feed(UserSpeech(number, *bounds, turn.over_reply, budget_ms))
+        for hum in turn.backchannels:
+            tracker.feed(UserBackchannel(ms_to_ns(hum.start_ms)))
+    for event in events:
+        tracker.feed(event)
+    tracked: list[TrackedTurn] = []
+    for number, turn in enumerate(turns, 1):
+        next_ms = turns[number].start_ms if number < len(turns) else None
+        onset_ns = tracker.onset_of(number)
+        at_ns = ms_to_ns(ends_ms if next_ms is None else next_ms)
+        due_ns = ms_to_ns(turn.end_ms + no_reply_ms)
+        reason: TurnEnd = "reply_done"
+        if onset_ns is None or onset_ns > due_ns:
+            reason = "timeout" if at_ns >= due_ns or next_ms is None else "interrupted"
+        elif number < len(turns) and turns[number].over_reply:
+            reason = "interrupted"
+        tracked += tracker.feed(TurnEnded(number, at_ns - 1, reason))
+    return tracked
+
+
+def _windows(turns: Sequence[_Turn], rate: int, samples: int) -> tuple[tuple[int, int], ...]:
+    """Return the first and last sample of each turn's part of the recording."""
+    firsts = [0]
+    for before, turn in pairwise(turns):
+        firsts.append(round(max(before.end_ms, turn.start_ms - LEAD_MS) * rate / 1000))
+    return tuple(zip(firsts[: len(turns)], [*firsts[1:], samples], strict=False))
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """Maker of a call's records, from what was heard on both sides."""
+
+    recording: Recording
+    name: str
+    person: Sequence[SpeechStretch]
+    agent: Spans
+    ends_ms: float
+    budget_ms: float
+    no_reply_ms: float
+    claims: Claims | None
+
+    def record(self, turn: _Turn, tracked: TrackedTurn, window: tuple[int, int]) -> Turn:
+        """Build the record of a turn, whose part of the recording is `window`."""
+        first_ms, last_ms = (sample * 1000 / self.recording.rate for sample in window)
+        said = self._words("person", turn.start_ms, turn.end_ms)
+        pauses = tuple(
+            PauseRecord(start_ms=a.end_ms - turn.start_ms, end_ms=b.start_ms - turn.start_ms)
+            for a, b in pairwise(turn.stretches)
+        )
+        record = Turn.of(
+            tracked,
+            Utterance(scenario=self.name, say=said, budget_ms=self.budget_ms, pauses=pauses),
+            pacing=_UNSENT,
+            audio=AudioRecord(
+                file="",
+                user_start_ms=turn.start_ms - first_ms,
+                user_end_ms=turn.end_ms - first_ms,
+                onset_ms=None
+                if tracked.onset_ns is None
+                else tracked.onset_ns / NS_PER_MS - first_ms,
+                label_error_ms=turn.stretches[-1].end_error_ms,
+            ),
+            holes=self._holes(tracked),
+            backchannels=tuple(
+                BackchannelRecord(say="", start_ms=hum.start_ms - first_ms, reply_stopped=False)
+                for hum in turn.backchannels
+            ),
+            notes=turn.notes,
+            left_out=self._why_left_out(turn, tracked),
+            events=tuple(map(plain_event, self._events(tracked, first_ms, last_ms))),
+        )
+        spoken = [(s.start_ms, s.end_ms) for s in self.person]
+        update: dict[str, object] = {
+            "transcript": said,
+            "reply": self._words("agent", turn.end_ms, last_ms),
+            "talk_over_ms": _together_ms(spoken, self.agent, turn.start_ms, last_ms),
+            "dead_air_ms": _dead_air_ms([*spoken, *self.agent], turn.start_ms, last_ms),
+        }
+        claimed = self.claims.latency_ms if self.claims else ()
+        if tracked.turn <= len(claimed):
+            update["counts"] = {**record.counts, CLAIMED_GAP: claimed[tracked.turn - 1]}
+        return record.model_copy(update=update)
+
+    def _why_left_out(self, turn: _Turn, tracked: TrackedTurn) -> str | None:
+        silent_ms = self.ends_ms - turn.end_ms
+        if tracked.onset_ns is None and tracked.ended == "timeout" and silent_ms < self.no_reply_ms:
+            return f"the recording ends {silent_ms:.0f} ms after the person"
+        return None
+
+    def _events(self, tracked: TrackedTurn, first_ms: float, last_ms: float) -> Iterator[Event]:
+        """Yield the person's and the agent's speech in a turn's part of the recording."""
+        yield UserSpeech(tracked.turn, tracked.user_start_ns, tracked.user_end_ns)
+        for start_ms, end_ms in self.agent:
+            if first_ms <= start_ms < last_ms:
+                yield AgentSpeech(ms_to_ns(start_ms), ms_to_ns(start_ms))
+            if first_ms <= end_ms < last_ms:
+                yield AgentSilence(ms_to_ns(end_ms))
+
+    def _words(self, side: str, start_ms: float, end_ms: float) -> str:
+        """Return what the platform's transcript says of one side in a part of the call."""
+        said = self.claims.said if self.claims else ()
+        return " ".join(
+            s.text
+            for s in said
+            if s.side == side and start_ms - EARLY_WORDS_MS <= s.start_ms < end_ms
+        )
+
+    def _holes(self, tracked: TrackedTurn) -> tuple[HoleRecord, ...]:
+        """List the silences in a reply: long ones, and short ones torn into its sound."""
+        if not tracked.parts_ns:
+            return ()
+        pcm, rate = self.recording.agent, self.recording.rate
+        parts = [(a, ms_to_ns(self.ends_ms) if b is None else b) for a, b in tracked.parts_ns]
+        spans = [(ns_to_ms(a), ns_to_ms(b)) for a, b in parts]
+        found = [(a, b - a) for (_, a), (b, _) in pairwise(spans) if b - a >= PAUSE_MS]
+        for start_ms, end_ms in spans:
+            first, last = (round(ms * rate / 1000) for ms in (start_ms, end_ms))
+            torn = _torn(pcm[first:last], rate)
+            found += [((first + a) * 1000 / rate, (b - a) * 1000 / rate) for a, b in torn]
+        onset_ms = spans[0][0]
+        return tuple(HoleRecord(at_ms=at - onset_ms, ms=ms) for at, ms in sorted(found))
+
+
+def _torn(pcm: Pcm, rate: int) -> list[tuple[int, int]]:
+    """Return the stretches of digital silence, in samples, with sound up to both edges."""
+    still = np.concatenate(([False], np.abs(pcm) <= 1, [False]))
+    edges = np.flatnonzero(np.diff(still)).reshape(-1, 2)
+    long = edges[edges[:, 1] - edges[:, 0] >= rate * TORN_MS / 1000]
+    if not len(long):
+        return []
+    near = round(rate * TORN_EDGE_MS / 1000)
+    loud = float(np.percentile(np.abs(pcm.astype(np.int32)), 95)) * 10 ** (-TORN_BELOW_DB / 20)
+    return [
+        (int(a), int(b))
+        for a, b in long
+        if all(len(side) and np.abs(side.astype(np.int32)).max() > loud
+               for side in (pcm[max(0, a - near) : a], pcm[b : b + near]))
+    ]  # fmt: skip
+
+
+def _together_ms(one: Spans, other: Spans, first_ms: float, last_ms: float) -> float:
+    """Return how long both sides speak at the same time."""
+    return sum(max(0.0, min(b, d, last_ms) - max(a, c, first_ms)) for a, b in one for c, d in other)
+
+
+def _dead_air_ms(spoken: Spans, first_ms: float, last_ms: float) -> float:
+    """Return the sum of the long silences of both sides, between two that speak."""
+    total, upto = 0.0, first_ms
+    for a, b in sorted(spoken):
+        if a >= last_ms:
+            break
+        if a > first_ms and a - upto >= DEAD_AIR_MS:
+            total += a - upto
+        upto = max(upto, b)
+    return total

@@ -30,7 +30,7 @@ target = 0.9
 # anywhere, open this machine to others, spend money on a judge, or call a cluster.
 NEVER = {
     "json_", "verbose", "quiet", "label", "save", "resume", "vary", "virtual", "on", "ray_address",
-    "judge", "otlp", "help",
+    "judge", "otlp", "self_test", "help",
 }  # fmt: skip
 
 

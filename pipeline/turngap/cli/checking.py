@@ -2,14 +2,22 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from turngap.cli.results import show, stored_check, stored_comparison, stored_run
-from turngap.cli.shared import Display, leave, played, print_text, say, telemetry_of
+from turngap.cli.shared import (
+    Display,
+    leave,
+    played,
+    print_json,
+    print_text,
+    say,
+    telemetry_of,
+)
 from turngap.core.errors import AgentError, ExitCode, InputError, TurngapError
 from turngap.play.options import Asked
 
@@ -32,12 +40,20 @@ def check(ctx: typer.Context, asked: Asked) -> None:
     """Compare an agent with a reference, and fail if it got slower or cuts in more.
 
     Exit: 0 pass (or saved, with nothing to compare), 1 regressed, 2 bad input, 3 undecided or not
-    comparable, 4 an agent failed.
+    comparable, 4 an agent failed. With --self-test: 0 every planted fault is caught and the
+    unchanged agent passes, 1 not, 3 the unchanged agent stays undecided.
     """
     from turngap.check.plan import CheckPlan
     from turngap.check.play import check as play
 
-    plan = replace(CheckPlan.asked(asked), telemetry=telemetry_of(ctx, asked.otlp))
+    plan = CheckPlan.asked(asked)
+    if asked.self_test:
+        from turngap.check.self_test import lines_of, self_test
+
+        tried = self_test(plan)
+        print_json(asdict(tried)) if asked.json_ else print_text("\n".join(lines_of(tried)))
+        leave(None, tried.exit_code)
+    plan = replace(plan, telemetry=telemetry_of(ctx, asked.otlp))
     what = "in 1 round" if plan.rounds == 1 else f"in {plan.rounds} rounds"
     if plan.reference is not None:
         what += f", half of them {plan.reference.choice.name}'s"

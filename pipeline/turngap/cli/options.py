@@ -306,6 +306,11 @@ OWN: tuple[Option, ...] = (
         "pairs to this file.", Path, unit="FILE",
     ),
     Option(
+        "self_test", ("check",), PLAYED, "Play no agent, but try the gate itself, in seconds: "
+        "would these scenarios, rounds and limits catch faults, and pass an unchanged agent?",
+        bool, False,
+    ),
+    Option(
         "json_", ("talk",), OUTPUT, "Print the page's URL as one JSON document, and open no "
         "browser.", bool, False, flag="json",
     ),

@@ -1,12 +1,45 @@
-"""Read stereo call recordings, and decide which side is the person's."""
+"""Read stereo call recordings, decide which side is the person's, and measure their faults."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from turngap.core.audio import Pcm
+from turngap.core.errors import InputError
+from turngap.core.untrusted import harmless
+from turngap.scenario.speech import digital_silence
+from turngap.store.files import sha256_of
+from turngap.store.folders import AUDIO_DIR, RUN_FILE
+from turngap.store.sound import read_sound
 
 Side = Literal["left", "right"]
+Person = Literal["left", "right", "auto"]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".w64"})
+FRAME_MS = 20
+# Softer frames hold no voice; a side without a louder one is silent.
+SILENT_DBFS = -60.0
+# Frames of a voice that speaks lie less than this below its loud ones.
+SPEAKS_DB = 25.0
+# The shares of digital silence of a microphone and of a synthesiser differ by more; so do their
+# noise floors, in dB.
+SILENCE_APART, FLOOR_APART_DB = 0.3, 12.0
+# Sides that correlate so well are one and the same.
+SAME = 0.98
+# An echo correlates with its source from here on; windows of 1 s are compared, at most this many,
+# up to a delay of half a second in either direction.
+ECHO, ECHO_WINDOWS, ECHO_LAG_MS = 0.3, 20, 500.0
+# What lies no more than this over the echo of the other side is taken for the echo.
+ECHO_MARGIN_DB = 6.0
+# An echo that comes before its source by more says that the sides are not aligned.
+EARLY_MS = 5.0
+CLIPPED_SHARE = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +50,8 @@ class Recording:
         side: the person's channel; `why_side` says what decided it.
         notes: faults of the recording, each with its figure and what it does to the figures.
         echo_db: the level of the agent's voice in the person's channel, relative to its own; None
-            if it cannot be measured.
-        offset_ms: by how much one side was shifted against the other.
+            if none was found. The person's side is silenced where it is no louder than that.
+        offset_ms: by how much the agent's side was moved against the person's.
         sha256: of the file.
     """
 
@@ -32,3 +65,203 @@ class Recording:
     echo_db: float | None = None
     offset_ms: float = 0.0
     sha256: str = ""
+
+
+def find_recordings(paths: Sequence[Path]) -> list[Path]:
+    """Return the recordings among files and below folders, in the order of their names.
+
+    Raises:
+        InputError: a path does not exist, or a folder holds no recording.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES)
+            files = [p for p in inside if p.is_file()]
+            if not files:
+                raise InputError(
+                    "call.none",
+                    f"{harmless(str(path))} holds no recording",
+                    hint="give a folder of stereo WAV, FLAC, Ogg or MP3 files",
+                )
+            found += files
+        elif path.exists():
+            found.append(path)
+        else:
+            raise InputError("call.missing", f"{harmless(str(path))} does not exist")
+    return list(dict.fromkeys(found))
+
+
+def read_recording(
+    file: Path, *, person: Person = "auto", offset_ms: float | None = None
+) -> Recording:
+    """Read a call, and decide which side is the person's.
+
+    Args:
+        file: a stereo recording.
+        person: the person's channel; `auto` decides by the sound.
+        offset_ms: by how much the agent's side is late in the file; None: by an echo, if any.
+
+    Raises:
+        InputError: it cannot be read, has no two sides, or the person's side cannot be decided.
+    """
+    sound = read_sound(file, "call", channels=2, call=True)
+    left, right = (np.ascontiguousarray(sound.samples[:, n]) for n in (0, 1))
+    name = harmless(str(file))
+    levels = [_levels(side, sound.rate) for side in (left, right)]
+    if all(side.max(initial=-np.inf) < SILENT_DBFS for side in levels):
+        raise InputError("call.silent", f"{name}: nothing can be heard on either side")
+    if _correlation(left, right) > SAME:
+        raise InputError(
+            "call.mono",
+            f"{name}: both channels hold the same sound",
+            hint="record both sides apart (dual-channel, stereo)",
+        )
+    side, why = (person, "as given") if person != "auto" else _decide(file, left, right, sound.rate)
+    if side == "right":
+        left, right = right, left
+    digest = sha256_of(file)
+    recording = Recording(file, sound.rate, left, right, side, why, sha256=digest)
+    return _with_notes(recording, offset_ms)
+
+
+def _levels(pcm: Pcm, rate: int) -> Floats:
+    """Return the level of each 20 ms in dBFS."""
+    size = rate * FRAME_MS // 1000
+    whole = pcm[: len(pcm) // size * size].reshape(-1, size)
+    powers = [np.empty(0)]
+    for first in range(0, len(whole), 4096):
+        block = whole[first : first + 4096].astype(np.float64)
+        powers.append(np.mean(np.square(block), axis=1))
+    return 10 * np.log10(np.concatenate(powers) / 2**30 + 1e-12)
+
+
+def _speaks(levels: Floats) -> Bools:
+    """Return which frames may hold the side's voice."""
+    heard = levels[levels > SILENT_DBFS]
+    loud = float(np.percentile(heard, 95)) if len(heard) else 0.0
+    return np.asarray(levels > max(SILENT_DBFS, loud - SPEAKS_DB))
+
+
+def _correlation(one: Pcm, other: Pcm) -> float:
+    """Return how alike two sides are, by a minute of their sound."""
+    step = max(1, len(one) // 960_000)
+    a, b = (side[::step].astype(np.float64) for side in (one, other))
+    return abs(float(a @ b)) / (float(np.sqrt((a @ a) * (b @ b))) + 1e-9)
+
+
+def _decide(file: Path, left: Pcm, right: Pcm, rate: int) -> tuple[Side, str]:
+    """Return the person's side, and what decided it.
+
+    Raises:
+        InputError: nothing does.
+    """
+    if file.parent.name == AUDIO_DIR and (file.parent.parent / RUN_FILE).exists():
+        return "left", "turngap's own recordings have the person on the left"
+    levels = [_levels(side, rate) for side in (left, right)]
+    digital = [float(digital_silence(side, rate).mean()) for side in (left, right)]
+    if abs(digital[0] - digital[1]) > SILENCE_APART:
+        side: Side = "left" if digital[0] < digital[1] else "right"
+        shares = (
+            f"{min(digital):.0%} of it is digital silence, of the other side {max(digital):.0%}"
+        )
+        return side, f"a microphone is never quite silent: {shares}"
+    floors = [float(np.percentile(each, 10)) for each in levels]
+    if abs(floors[0] - floors[1]) > FLOOR_APART_DB:
+        side = "left" if floors[0] > floors[1] else "right"
+        return side, (
+            f"its noise floor is {max(floors):.0f} dBFS, the other side's {min(floors):.0f}: "
+            "microphones hear a room"
+        )
+    raise InputError(
+        "call.side",
+        f"{harmless(str(file))}: the sound does not show which side is the person",
+        hint="give --person left or --person right",
+    )
+
+
+def _with_notes(recording: Recording, offset_ms: float | None) -> Recording:
+    """Measure a recording's faults; align its sides, and take the echo out of the person's."""
+    notes: list[str] = []
+    for who, pcm in (("person", recording.person), ("agent", recording.agent)):
+        limit = int(np.abs(pcm.astype(np.int32)).max(initial=0))
+        clipped = float(np.mean(np.abs(pcm.astype(np.int32)) >= limit)) if limit else 0.0
+        if limit > 30_000 and clipped > CLIPPED_SHARE:
+            notes.append(f"{clipped:.2%} of the {who}'s samples are clipped: edges may move by ms")
+    if offset_ms:
+        recording = _moved(recording, offset_ms)
+        notes.append(f"the agent's side was moved by {-offset_ms:g} ms, as given")
+    echo = _echo(recording)
+    if echo is not None and offset_ms is None and echo[1] < -EARLY_MS:
+        notes.append(
+            f"the agent's echo comes {-echo[1]:.0f} ms before its voice: its side is late by at "
+            "least that and was moved; give --offset-ms if you know better"
+        )
+        recording = _moved(recording, -echo[1])
+        echo = echo[0], 0.0
+    if echo is not None:
+        notes.append(
+            f"the person's side holds the agent's voice at {echo[0]:.0f} dB, {echo[1]:.0f} ms "
+            "late: silenced where the person is no louder"
+        )
+        recording = replace(recording, person=_without_echo(recording, *echo), echo_db=echo[0])
+    return replace(recording, notes=tuple(notes))
+
+
+def _moved(recording: Recording, late_ms: float) -> Recording:
+    """Return the recording with the agent's side moved to be earlier by `late_ms`."""
+    by = round(late_ms * recording.rate / 1000)
+    agent = np.zeros_like(recording.agent)
+    if by >= 0:
+        agent[: len(agent) - by] = recording.agent[by:]
+    else:
+        agent[-by:] = recording.agent[:by]
+    return replace(recording, agent=agent, offset_ms=-late_ms)
+
+
+def _echo(recording: Recording) -> tuple[float, float] | None:
+    """Return the level in dB and the delay in ms of the agent's voice in the person's channel."""
+    rate = recording.rate
+    person, agent = (_levels(pcm, rate) for pcm in (recording.person, recording.agent))
+    speaks, other = _speaks(person), _speaks(agent)
+    loud = float(np.percentile(person[speaks], 90)) if speaks.any() else 0.0
+    frames, size = 1000 // FRAME_MS, rate * FRAME_MS // 1000
+    found: list[tuple[float, float]] = []
+    starts = [
+        n
+        for n in range(frames, len(agent) - 2 * frames, frames)
+        if other[n : n + frames].mean() > 0.7 and person[n : n + frames].max() < loud - 10
+    ]
+    tried = starts[:: max(1, len(starts) // ECHO_WINDOWS)][:ECHO_WINDOWS]
+    lag = round(ECHO_LAG_MS * rate / 1000)
+    for n in tried:
+        source = recording.agent[n * size : (n + frames) * size].astype(np.float64)
+        heard = recording.person[n * size - lag : (n + frames) * size + lag].astype(np.float64)
+        length = 1 << (len(heard) + len(source)).bit_length()
+        product = np.fft.rfft(heard, length) * np.conj(np.fft.rfft(source, length))
+        match = np.fft.irfft(product, length)[: 2 * lag + 1]
+        at = int(np.argmax(np.abs(match)))
+        part = heard[at : at + len(source)]
+        power = float(source @ source)
+        alike = abs(float(match[at])) / (float(np.sqrt(power * (part @ part))) + 1e-9)
+        if alike > ECHO:
+            level = 20 * np.log10(abs(float(match[at])) / power + 1e-9)
+            found.append((float(level), (at - lag) * 1000 / rate))
+    if len(found) < max(2, len(tried) // 3):
+        return None
+    levels, delays = zip(*found, strict=True)
+    return float(np.median(levels)), float(np.median(delays))
+
+
+def _without_echo(recording: Recording, echo_db: float, delay_ms: float) -> Pcm:
+    """Return the person's side, silenced where it is no louder than the agent's echo."""
+    rate, size = recording.rate, recording.rate * FRAME_MS // 1000
+    person, agent = (_levels(pcm, rate) for pcm in (recording.person, recording.agent))
+    late = round(delay_ms / FRAME_MS)
+    # An echo lasts: of the frames around it, the loudest counts.
+    near = [np.roll(agent, late + by) for by in (-1, 0, 1, 2)]
+    expected = np.max(near, axis=0) + echo_db + ECHO_MARGIN_DB
+    drop = np.repeat((person < expected) & (expected > SILENT_DBFS), size)
+    kept = recording.person.copy()
+    kept[: len(drop)][drop] = 0
+    return kept

@@ -15,12 +15,17 @@ from numpy.typing import NDArray
 from turngap.core.audio import FULL_SCALE
 from turngap.core.errors import InputError
 from turngap.core.untrusted import harmless
+from turngap.core.wording import several
 from turngap.store.files import open_regular
 
 if TYPE_CHECKING:
     from soundfile import SoundFile
 
 FORMATS = ("WAV", "WAVEX", "RF64", "FLAC")
+# Recorded calls come in these, too, and last longer than a turn. Above a rate, nothing that a call
+# carries is lost at 16 kHz.
+CALL_FORMATS = (*FORMATS, "OGG", "MP3", "AIFF", "W64")
+MAX_CALL_MS, MAX_CALL_RATE, CALL_RATE = 7_200_000.0, 24_000, 16_000
 # A telephone's rate, below which no one speaks, and the highest at which anybody records.
 MIN_RATE, MAX_RATE = 8_000, 192_000
 # Ten minutes: no turn of a conversation is longer. At 48 kHz it is 58 MB.
@@ -51,6 +56,7 @@ def read_sound(
     below: Path | None = None,
     channels: int = 1,
     part_ms: tuple[float, float] = (0.0, float("inf")),
+    call: bool = False,
 ) -> Sound:
     """Read a WAV or FLAC file, or a part of it, of at most ten minutes.
 
@@ -61,6 +67,8 @@ def read_sound(
         below: as in `open_regular`.
         channels: the required number of channels.
         part_ms: start and end of the part to read, in ms from the file's start.
+        call: read a recorded call of at most two hours in any of `CALL_FORMATS`, and bring a high
+            rate to 16 kHz while it is read.
 
     Raises:
         InputError: the file is not such a file, or the part is too long.
@@ -72,14 +80,16 @@ def read_sound(
         with os.fdopen(open_regular(file, below=below), "rb") as opened:
             try:
                 with soundfile.SoundFile(opened.fileno(), closefd=False) as sound:
-                    _check_form(sound, name, typed, what, channels)
-                    first, last = _bounds(sound, name, typed, what, part_ms)
+                    _check_form(sound, name, typed, what, channels, call=call)
+                    most_ms = MAX_CALL_MS if call else MAX_MS
+                    first, last = _bounds(sound, name, typed, what, part_ms, most_ms=most_ms)
                     if fault := _fault(opened.fileno(), typed):
                         raise _UnreadableError(*fault)
-                    samples = np.concatenate(
-                        [np.empty((0, channels), np.int16), *_read(sound, first, last)]
-                    )
-                    return Sound(samples, sound.samplerate)
+                    blocks, rate = _read(sound, first, last), sound.samplerate
+                    if call and rate > MAX_CALL_RATE:
+                        blocks, rate = _resampled(blocks, rate, channels), CALL_RATE
+                    samples = np.concatenate([np.empty((0, channels), np.int16), *blocks])
+                    return Sound(samples, rate)
             except soundfile.LibsndfileError as e:
                 fault = _fault(opened.fileno(), typed) or (e.error_string, _allowed(channels))
                 raise _UnreadableError(*fault) from e
@@ -125,11 +135,24 @@ def _allowed(channels: int) -> str:
     return f"allowed: WAV or FLAC, {shape}, {MIN_RATE // 1000} to {MAX_RATE // 1000} kHz"
 
 
-def _check_form(sound: "SoundFile", name: str, typed: str, what: str, channels: int) -> None:
-    if sound.format not in FORMATS:
+def _check_form(
+    sound: "SoundFile", name: str, typed: str, what: str, channels: int, *, call: bool
+) -> None:
+    if sound.format not in (CALL_FORMATS if call else FORMATS):
         message = f"{name} is {sound.format}, expected WAV or FLAC"
         hint = f"{_allowed(channels)}; `ffmpeg -i {typed} new.wav` makes one"
         raise InputError(f"{what}.not_audio", message, hint=hint)
+    if call and sound.channels != channels:
+        raise InputError(
+            f"{what}.not_stereo",
+            f"{name} has {several(sound.channels, 'channel')}: both people are in one, so that no "
+            "one can tell who spoke when"
+            if sound.channels == 1
+            else f"{name} has {sound.channels} channels, expected 2: the person and the agent",
+            hint="record both sides apart (dual-channel, stereo); platforms have a setting for it"
+            if sound.channels == 1
+            else f"`sox {typed} call.wav remix 1 2` takes the first two",
+        )
     if sound.channels != channels:
         sides = ("left side", "right") if sound.channels == 2 else ("first channel", "second")
         raise InputError(
@@ -149,16 +172,22 @@ def _check_form(sound: "SoundFile", name: str, typed: str, what: str, channels: 
 
 
 def _bounds(
-    sound: "SoundFile", name: str, typed: str, what: str, part_ms: tuple[float, float]
+    sound: "SoundFile",
+    name: str,
+    typed: str,
+    what: str,
+    part_ms: tuple[float, float],
+    *,
+    most_ms: float,
 ) -> tuple[int, int]:
     """Return the first frame to read, and the one after the last."""
     rate = sound.samplerate
     first, last = (round(min(max(0.0, ms) * rate / 1000, sound.frames)) for ms in part_ms)
-    if last - first > MAX_MS * rate / 1000:
+    if last - first > most_ms * rate / 1000:
         raise InputError(
             f"{what}.too_long",
             f"{name} lasts {(last - first) / rate:.0f} s, by its header; "
-            f"expected at most {MAX_MS / 1000:.0f} s",
+            f"expected at most {most_ms / 1000:.0f} s",
             hint=f"cut it into turns; if the header is wrong, `sox {typed} new.wav` mends it",
         )
     return first, max(first, last)
@@ -182,6 +211,18 @@ def _read(sound: "SoundFile", first: int, last: int) -> Iterator[NDArray[np.int1
             f"it holds samples up to {peak:,.5g}, expected at most 1",
             "divide integers by their full scale, as 32,768, before they are written as floats",
         )
+
+
+def _resampled(
+    blocks: Iterator[NDArray[np.int16]], rate: int, channels: int
+) -> Iterator[NDArray[np.int16]]:
+    """Bring blocks to 16 kHz one by one."""
+    import soxr
+
+    stream = soxr.ResampleStream(rate, CALL_RATE, channels, dtype="int16")
+    for block in blocks:
+        yield stream.resample_chunk(block)
+    yield stream.resample_chunk(np.empty((0, channels), np.int16), last=True)
 
 
 class _UnreadableError(Exception):

@@ -145,6 +145,7 @@ def test_the_run_has_every_outcome_and_every_column_a_value_somewhere(run: Run) 
     }
     never = {"speech_ms", "error", "label_error_ms", "tool_call_ms", "tool_result_ms"}
     never |= {"first_answer_ms", "longest_hole_ms", "greeting_ms", "waited_ms", "playout_ms"}
+    never |= {"talk_over_ms", "dead_air_ms"}
     empty = {c.name for c in COLUMNS if all(row[c.name] is None for row in rows)}
     assert empty == never
 

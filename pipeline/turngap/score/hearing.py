@@ -120,7 +120,19 @@ def hear_call(
     greeting_ms = agent[0][0] if agent and (not turns or agent[0][0] < turns[0].start_ms) else None
     tracked = _track(turns, events, ends_ms, budget_ms, no_reply_ms)
     windows = _windows(turns, recording.rate, len(recording.person))
-    maker = _Maker(recording, name, person, agent, ends_ms, budget_ms, no_reply_ms, claims)
+    # Claims of as many turns as were heard are these turns'; others belong to no turn.
+    claimed_ms = claims.latency_ms if claims and claims.per_turn else ()
+    maker = _Maker(
+        recording,
+        name,
+        person,
+        agent,
+        ends_ms,
+        budget_ms,
+        no_reply_ms,
+        claims,
+        claimed_ms if len(claimed_ms) == len(turns) else None,
+    )
     made = [
         maker.record(turn, one, window)
         for turn, one, window in zip(turns, tracked, windows, strict=True)
@@ -245,6 +257,7 @@ class _Maker:
     budget_ms: float
     no_reply_ms: float
     claims: Claims | None
+    claimed_ms: Sequence[float] | None
 
     def record(self, turn: _Turn, tracked: TrackedTurn, window: tuple[int, int]) -> Turn:
         """Build the record of a turn, whose part of the recording is `window`."""
@@ -283,9 +296,8 @@ class _Maker:
             "talk_over_ms": _together_ms(spoken, self.agent, turn.start_ms, last_ms),
             "dead_air_ms": _dead_air_ms([*spoken, *self.agent], turn.start_ms, last_ms),
         }
-        claimed = self.claims.latency_ms if self.claims else ()
-        if tracked.turn <= len(claimed):
-            update["counts"] = {**record.counts, CLAIMED_GAP: claimed[tracked.turn - 1]}
+        if (claimed_ms := self.claimed_ms) is not None:
+            update["counts"] = {**record.counts, CLAIMED_GAP: claimed_ms[tracked.turn - 1]}
         return record.model_copy(update=update)
 
     def _why_left_out(self, turn: _Turn, tracked: TrackedTurn) -> str | None:

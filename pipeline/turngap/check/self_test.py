@@ -41,7 +41,8 @@ EVERY = 3
 PLAY_MS, TAIL_SHARE, TAIL_MS = 15.0, 0.03, 120.0
 # Fewer stored calls of a scenario do not show how much its gaps vary.
 FEWEST_CALLS = 5
-# More rounds, and slower agents, that are tried where a fault is missed, and in how many trials.
+# More rounds, and slower agents, that are tried where a fault is missed, and the trials of a first
+# look at more rounds.
 MORE_ROUNDS, MORE_MS, MORE_TRIALS, MOST_TURNS = (2, 4, 8, 16, 32), (160, 320, 640, 1280), 5, 2000
 
 # The scripted agent answers so late that it cuts into no pause; trials know the delay.
@@ -219,10 +220,11 @@ class _Gate:
     def rounds_needed(self) -> int | None:
         """Return with how many rounds all trials would be right; None if not found."""
         for factor in MORE_ROUNDS:
-            more = replace(self._plan, rounds=self._plan.rounds * factor, until_decided=False)
+            more = replace(self._plan, rounds=self._plan.rounds * factor)
             if more.turns > MOST_TURNS:
                 return None
-            if all(self.trial(name, MORE_TRIALS, plan=more).ok for name in _PLANTED):
+            trials = ((name, n) for n in (MORE_TRIALS, TRIALS) for name in _PLANTED)
+            if all(self.trial(name, n, plan=more).ok for name, n in trials):
                 return more.rounds
         return None
 

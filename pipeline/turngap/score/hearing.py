@@ -4,8 +4,9 @@ The agent is heard by the live ear's detector, the person by the rules that labe
 turns are made by the live turn tracker, on a clock that begins with the recording.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
 
@@ -14,10 +15,10 @@ import numpy as np
 from turngap.caller.ear import SPEECH_GAP_MS
 from turngap.caller.words import Bed, Found, Sound, Word, WordFinder
 from turngap.core.audio import Pcm, SpeechEnd
-from turngap.core.budget import DEFAULT_BUDGET_MS, NO_REPLY_MS, TurnEnd
+from turngap.core.budget import DEFAULT_BUDGET_MS, NO_REPLY_MS, QUIET_MS, TurnEnd
 from turngap.core.clock import NS_PER_MS, ms_to_ns, ns_to_ms, samples_to_ns
 from turngap.core.counts import CLAIMED_GAP
-from turngap.core.credits import PAUSE_MS, HeardSpeech
+from turngap.core.credits import HOLD_PHRASE_MS, PAUSE_MS, HeardSpeech
 from turngap.core.cue import Utterance
 from turngap.core.events import (
     AgentBed,
@@ -40,7 +41,7 @@ from turngap.core.stored import (
     PauseRecord,
 )
 from turngap.core.turns import TurnTracker
-from turngap.scenario.speech import SpeechStretch, find_stretches
+from turngap.scenario.speech import DOUBTFUL_MS, SpeechStretch, find_stretches
 from turngap.score.claims import Claims
 from turngap.score.recording import Recording
 
@@ -50,6 +51,10 @@ WAITED_MS = 3000.0
 REACTION_MS = 400.0
 # A sound of assent is no longer, where the agent goes on for this long after it.
 ASSENT_MS, GOES_ON_MS = 600.0, 300.0
+# An interrupted agent is silent this long after the person's words, or else it took the floor.
+DIES_AWAY_MS = 1000.0
+# No agent hears an interruption and stops in less: it had finished by itself.
+LEAST_YIELD_MS = 100.0
 # Both sides are silent for so long: the air is dead.
 DEAD_AIR_MS = 2000.0
 # A hole torn into a reply: digital silence, with sound up to its edges.
@@ -66,6 +71,9 @@ RESUMED = (
     "the person went on {ms:.0f} ms after the agent had begun, too soon to answer it: taken for "
     "one turn with a cut-in"
 )
+DOUBTFUL = "the person's end may be {ms:.0f} ms off, and with it the gap"
+BY_ERROR = "the overlap is smaller than its possible error: this may be no cut-in"
+MAY_HAVE_FINISHED = "a recording does not tell whether the agent yielded or had finished"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,24 +126,14 @@ def hear_call(
     agent = _agent_spans(events, ends_ms)
     turns = part_turns(person, agent)
     greeting_ms = agent[0][0] if agent and (not turns or agent[0][0] < turns[0].start_ms) else None
-    tracked = _track(turns, events, ends_ms, budget_ms, no_reply_ms)
+    tracked = _track(turns, events, agent, ends_ms, budget_ms=budget_ms, no_reply_ms=no_reply_ms)
     windows = _windows(turns, recording.rate, len(recording.person))
-    # Claims of as many turns as were heard are these turns'; others belong to no turn.
-    claimed_ms = claims.latency_ms if claims and claims.per_turn else ()
-    maker = _Maker(
-        recording,
-        name,
-        person,
-        agent,
-        ends_ms,
-        budget_ms,
-        no_reply_ms,
-        claims,
-        claimed_ms if len(claimed_ms) == len(turns) else None,
-    )
+    untils = [*(turn.start_ms for turn in turns[1:]), ends_ms][: len(turns)]
+    claimed = _claimed(claims, tracked)
+    maker = _Maker(recording, name, person, agent, ends_ms, budget_ms, no_reply_ms, claims, claimed)
     made = [
-        maker.record(turn, one, window)
-        for turn, one, window in zip(turns, tracked, windows, strict=True)
+        maker.record(turn, one, window, until_ms)
+        for turn, one, window, until_ms in zip(turns, tracked, windows, untils, strict=True)
     ]
     if made:
         made[0] = made[0].model_copy(update={"greeting_ms": greeting_ms})
@@ -182,34 +180,57 @@ def _event(found: Found, rate: int) -> Event:
 def part_turns(person: Sequence[SpeechStretch], agent: Spans) -> list[_Turn]:
     """Part the person's speech into turns, by where the agent took the floor."""
     turns: list[_Turn] = []
-    for stretch in person:
+    starts, ends = [a for a, _ in agent], [b for _, b in agent]
+    for words in _utterances(person):
+        start_ms, end_ms = words[0].start_ms, words[-1].end_ms
         turn = turns[-1] if turns else None
-        over = next((a for a in agent if a[0] < stretch.start_ms < a[1]), None)
-        if turn is None:
-            turns.append(_Turn([stretch], over is not None))
+        before = agent[: bisect_left(starts, start_ms)]
+        over = before[-1] if before and before[-1][1] > start_ms else None
+        short = end_ms - start_ms < ASSENT_MS
+        if over and short and over[1] - end_ms > GOES_ON_MS and start_ms - over[0] > REACTION_MS:
+            if turn is not None:  # over a greeting it belongs to no turn
+                turn.backchannels.append(words[0])
             continue
-        answered = any(a[1] > turn.end_ms and a[0] < stretch.start_ms for a in agent)
-        after_ms = inf if over is None else stretch.start_ms - over[0]
-        if not answered and stretch.start_ms - turn.end_ms <= WAITED_MS:
-            turn.stretches.append(stretch)
-        elif over is not None and over[0] >= turn.start_ms and after_ms <= REACTION_MS:
-            turn.stretches.append(stretch)
-            turn.notes[RESUMED.format(ms=after_ms)] = 1
-        elif (
-            over is not None
-            and stretch.end_ms - stretch.start_ms < ASSENT_MS
-            and over[1] - stretch.end_ms > GOES_ON_MS
-        ):
-            turn.backchannels.append(stretch)
-        else:
-            turns.append(_Turn([stretch], over is not None))
+        if turn is None or _is_answered(turn, start_ms, before[bisect_right(ends, turn.end_ms) :]):
+            turns.append(_Turn(words, over is not None))
+            continue
+        if before and before[-1][0] > turn.start_ms and before[-1][1] > turn.end_ms:
+            turn.notes[RESUMED.format(ms=start_ms - before[-1][0])] = 1
+        turn.stretches += words
     return turns
+
+
+def _utterances(person: Sequence[SpeechStretch]) -> list[list[SpeechStretch]]:
+    """Join stretches of speech that only the pauses between words part."""
+    found: list[list[SpeechStretch]] = []
+    for stretch in person:
+        if found and stretch.start_ms - found[-1][-1].end_ms < SPEECH_GAP_MS:
+            found[-1].append(stretch)
+        else:
+            found.append([stretch])
+    return found
+
+
+def _is_answered(turn: _Turn, start_ms: float, agent: Spans) -> bool:
+    """Return whether a turn was over before the person spoke again at `start_ms`.
+
+    `agent`: the agent's speech before that, as far as it goes beyond the turn's end.
+    """
+    if start_ms - turn.end_ms > WAITED_MS:
+        return True
+    return any(
+        a < start_ms - REACTION_MS
+        and (a > turn.start_ms or min(b, start_ms) > turn.end_ms + DIES_AWAY_MS)
+        for a, b in agent
+    )
 
 
 def _track(
     turns: Sequence[_Turn],
     events: Sequence[Event],
+    agent: Spans,
     ends_ms: float,
+    *,
     budget_ms: float,
     no_reply_ms: float,
 ) -> list[TrackedTurn]:
@@ -224,17 +245,45 @@ def _track(
         tracker.feed(event)
     tracked: list[TrackedTurn] = []
     for number, turn in enumerate(turns, 1):
-        next_ms = turns[number].start_ms if number < len(turns) else None
+        following = turns[number] if number < len(turns) else None
         onset_ns = tracker.onset_of(number)
-        at_ns = ms_to_ns(ends_ms if next_ms is None else next_ms)
-        due_ns = ms_to_ns(turn.end_ms + no_reply_ms)
+        upto_ms = following.start_ms if following else ends_ms
+        at_ns, due_ns = ms_to_ns(upto_ms), ms_to_ns(turn.end_ms + no_reply_ms)
         reason: TurnEnd = "reply_done"
         if onset_ns is None or onset_ns > due_ns:
-            reason = "timeout" if at_ns >= due_ns or next_ms is None else "interrupted"
-        elif number < len(turns) and turns[number].over_reply:
-            reason = "interrupted"
-        tracked += tracker.feed(TurnEnded(number, at_ns - 1, reason))
+            reason = "timeout" if at_ns >= due_ns or following is None else "interrupted"
+        else:
+            over_ms = _reply_over_ms(ns_to_ms(onset_ns), agent, upto_ms)
+            if following and following.over_reply and over_ms == upto_ms:
+                reason = "interrupted"
+            at_ns = max(ms_to_ns(over_ms), ms_to_ns(turn.end_ms) + 1)
+        (one,) = tracker.feed(TurnEnded(number, at_ns - 1, reason))
+        too_short = one.yield_ns is not None and one.yield_ns < ms_to_ns(LEAST_YIELD_MS)
+        # How much silence was sent before the first word, a recording does not tell.
+        tracked.append(replace(one, lead_ns=None, yield_ns=None if too_short else one.yield_ns))
     return tracked
+
+
+def _reply_over_ms(onset_ms: float, agent: Spans, upto_ms: float) -> float:
+    """Return when a reply is over: as live, once silence follows more than a hold phrase."""
+    reply = [a for a in agent if onset_ms <= a[0] < upto_ms]
+    since_ms = onset_ms
+    for (_, end_ms), (next_ms, _) in pairwise([*reply, (upto_ms, upto_ms)]):
+        if next_ms - end_ms >= QUIET_MS:
+            if end_ms - since_ms >= HOLD_PHRASE_MS:
+                return end_ms + QUIET_MS
+            since_ms = next_ms
+    return upto_ms
+
+
+def _claimed(claims: Claims | None, tracked: Sequence[TrackedTurn]) -> dict[int, float]:
+    """Return the platform's own figure of each turn, if it has one of every turn or reply."""
+    figures = claims.latency_ms if claims and claims.per_turn else ()
+    every, replied = ([t.turn for t in tracked if t.onset_ns or not r] for r in (False, True))
+    for numbers in (every, replied):
+        if len(figures) == len(numbers):
+            return dict(zip(numbers, figures, strict=True))
+    return {}
 
 
 def _windows(turns: Sequence[_Turn], rate: int, samples: int) -> tuple[tuple[int, int], ...]:
@@ -257,10 +306,15 @@ class _Maker:
     budget_ms: float
     no_reply_ms: float
     claims: Claims | None
-    claimed_ms: Sequence[float] | None
+    claimed: Mapping[int, float]
 
-    def record(self, turn: _Turn, tracked: TrackedTurn, window: tuple[int, int]) -> Turn:
-        """Build the record of a turn, whose part of the recording is `window`."""
+    def record(
+        self, turn: _Turn, tracked: TrackedTurn, window: tuple[int, int], until_ms: float
+    ) -> Turn:
+        """Build the record of a turn, whose part of the recording is `window`.
+
+        The next turn begins at `until_ms`, or the recording ends.
+        """
         first_ms, last_ms = (sample * 1000 / self.recording.rate for sample in window)
         said = self._words("person", turn.start_ms, turn.end_ms)
         pauses = tuple(
@@ -285,20 +339,33 @@ class _Maker:
                 BackchannelRecord(say="", start_ms=hum.start_ms - first_ms, reply_stopped=False)
                 for hum in turn.backchannels
             ),
-            notes=turn.notes,
+            notes=self._notes(turn, tracked),
             left_out=self._why_left_out(turn, tracked),
             events=tuple(map(plain_event, self._events(tracked, first_ms, last_ms))),
         )
-        spoken = [(s.start_ms, s.end_ms) for s in self.person]
+        everything = [(s.start_ms, s.end_ms) for s in self.person]
+        spoken, agent = (_within(s, turn.start_ms, until_ms) for s in (everything, self.agent))
+        last = [(until_ms, until_ms)] if until_ms < self.ends_ms else []  # the person speaks again
         update: dict[str, object] = {
             "transcript": said,
             "reply": self._words("agent", turn.end_ms, last_ms),
-            "talk_over_ms": _together_ms(spoken, self.agent, turn.start_ms, last_ms),
-            "dead_air_ms": _dead_air_ms([*spoken, *self.agent], turn.start_ms, last_ms),
+            "talk_over_ms": _together_ms(spoken, agent),
+            "dead_air_ms": _dead_air_ms([*spoken, *agent, *last]),
         }
-        if (claimed_ms := self.claimed_ms) is not None:
-            update["counts"] = {**record.counts, CLAIMED_GAP: claimed_ms[tracked.turn - 1]}
+        if (claimed := self.claimed.get(tracked.turn)) is not None:
+            update["counts"] = {**record.counts, CLAIMED_GAP: claimed}
         return record.model_copy(update=update)
+
+    def _notes(self, turn: _Turn, tracked: TrackedTurn) -> dict[str, int]:
+        """Say what of a turn a recording only guesses."""
+        notes, error_ms = dict(turn.notes), turn.stretches[-1].end_error_ms
+        if error_ms > DOUBTFUL_MS:
+            notes[DOUBTFUL.format(ms=error_ms)] = 1
+        if tracked.outcome == "cut_in" and -ns_to_ms(tracked.gap_ns or 0) < error_ms:
+            notes[BY_ERROR] = 1
+        if tracked.yield_ns is not None:
+            notes[MAY_HAVE_FINISHED] = 1
+        return notes
 
     def _why_left_out(self, turn: _Turn, tracked: TrackedTurn) -> str | None:
         silent_ms = self.ends_ms - turn.end_ms
@@ -357,18 +424,21 @@ def _torn(pcm: Pcm, rate: int) -> list[tuple[int, int]]:
     ]  # fmt: skip
 
 
-def _together_ms(one: Spans, other: Spans, first_ms: float, last_ms: float) -> float:
+def _within(spans: Spans, first_ms: float, last_ms: float) -> list[tuple[float, float]]:
+    """Return what of the spans lies between two instants."""
+    return [(max(a, first_ms), min(b, last_ms)) for a, b in spans if b > first_ms and a < last_ms]
+
+
+def _together_ms(one: Spans, other: Spans) -> float:
     """Return how long both sides speak at the same time."""
-    return sum(max(0.0, min(b, d, last_ms) - max(a, c, first_ms)) for a, b in one for c, d in other)
+    return sum(max(0.0, min(b, d) - max(a, c)) for a, b in one for c, d in other)
 
 
-def _dead_air_ms(spoken: Spans, first_ms: float, last_ms: float) -> float:
-    """Return the sum of the long silences of both sides, between two that speak."""
-    total, upto = 0.0, first_ms
+def _dead_air_ms(spoken: Spans) -> float:
+    """Return the sum of the long silences between those who speak."""
+    total, upto = 0.0, inf
     for a, b in sorted(spoken):
-        if a >= last_ms:
-            break
-        if a > first_ms and a - upto >= DEAD_AIR_MS:
+        if a - upto >= DEAD_AIR_MS:
             total += a - upto
-        upto = max(upto, b)
+        upto = b if upto == inf else max(upto, b)
     return total

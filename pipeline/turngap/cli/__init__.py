@@ -104,7 +104,9 @@ _COMMANDS: tuple[tuple[str, Callable[[Any, Asked], None], tuple[str, ...]], ...]
         "turngap report runs/NAME --html",
         "turngap report --svg waterfall.svg",
         "turngap report --csv turns.csv --junit turns.xml",
+        "turngap report runs/NAME --publish site/NAME",
     )),
+    (STORED, results.verify, ("turngap verify", "turngap verify runs/NAME --json")),
     (STORED, checking.judge, (
         "turngap judge --transcribe pocketsphinx",
         "turngap judge runs/NAME --llm openai,base_url=http://127.0.0.1:8000/v1,model=NAME",

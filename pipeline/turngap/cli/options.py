@@ -39,6 +39,7 @@ PORT = 7860
 CALLERS = ("replay", "check", "turns", "compare", "load", *_SERVERS)
 _WITH_JSON = (
     *(*CALLERS[:5], "simulate", "report", "judge", "scenarios", "label", "backends", "dialects"),
+    "verify",
     *("calibrate", "init", "doctor", "fetch", "history", "history trend", "history diff"),
 )
 OWN: tuple[Option, ...] = (
@@ -50,6 +51,10 @@ OWN: tuple[Option, ...] = (
     Option(
         "runs", ("report",), "", "Folders, names, or `latest`, the finished run that began last. "
         "Default: latest.", many=True, argument=True, complete="run",
+    ),
+    Option(
+        "run", ("verify",), "", "A run's folder, its name, or `latest`, the finished run that "
+        "began last.", default="latest", argument=True, complete="run",
     ),
     Option(
         "run", ("judge",), "", "A run or a comparison: its folder, its name, or `latest`, the "
@@ -265,6 +270,10 @@ OWN: tuple[Option, ...] = (
         "metric of a check.", Path, unit="FILE",
     ),
     Option(
+        "publish", ("report",), OUTPUT, "Write the run to this new folder for others: its page, "
+        "audio, figures and digests (docs/verify.md).", Path, unit="DIR",
+    ),
+    Option(
         "verbose", ("replay", "report"), OUTPUT, "Draw every turn with its stages, not only bad "
         "ones.", bool, False, short="-v",
     ),
@@ -277,7 +286,7 @@ OWN: tuple[Option, ...] = (
         False, rare=True,
     ),
     Option(
-        "root", ("simulate", "report", "judge", "history diff"), OUTPUT,
+        "root", ("simulate", "report", "verify", "judge", "history diff"), OUTPUT,
         "Look for stored runs in this folder. Default: ./runs.", Path, unit="DIR", flag="runs",
     ),
     Option(

@@ -1,4 +1,4 @@
-"""`turngap report`: how stored results are shown, and written for other programs."""
+"""`turngap report` and `verify`: how stored results are shown, and written for other programs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from turngap.cli.shared import print_block, print_json, say
-from turngap.core.errors import InputError
+from turngap.cli.shared import Display, leave, print_block, print_json, print_text, say
+from turngap.core.errors import ExitCode, InputError
 from turngap.play.options import Asked
 
 if TYPE_CHECKING:
@@ -91,6 +91,9 @@ def report(_: typer.Context, asked: Asked) -> None:
 
     from turngap.store.runs import write_file
 
+    if asked.publish is not None:
+        _publish(asked.runs, asked.root, asked.publish)
+        return
     exported = any((asked.csv, asked.parquet, asked.junit))
     tables_alone = exported and not any((asked.junit, asked.html, asked.svg, asked.json_))
     stored = [
@@ -113,6 +116,40 @@ def report(_: typer.Context, asked: Asked) -> None:
         return
     for one in stored:
         print_block(lambda width, one=one: Group(*one.blocks(width)))
+
+
+def _publish(names: Sequence[str], root: Path | None, folder: Path) -> None:
+    from turngap.report.publish import publish
+    from turngap.store.folders import find_run
+    from turngap.store.runs import read_run
+
+    if len(names) > 1:
+        message = f"--publish writes one run, and {len(names)} were given"
+        raise InputError("publish.several", message, hint="publish each to a folder of its own")
+    published = publish(read_run(find_run(names[0] if names else "latest", root)), folder)
+    say(f"written: {published}")
+    say(f"  others check it: cd {published} && sha256sum -c SHA256SUMS; turngap verify .")
+
+
+def verify(_: typer.Context, asked: Asked) -> None:
+    """Derive a stored run's gaps, outcomes and cut-ins again from its audio, by independent code.
+
+    The digests of the audio and every figure's arithmetic are checked, too. What the audio cannot
+    show is counted, with the reason.
+
+    Exit: 0 no difference, 1 differences, 2 bad input.
+    """
+    from turngap.score.verify import verify as verify_run
+    from turngap.store.folders import find_run, turns_in
+
+    folder = find_run(asked.run, asked.root)
+    with Display(turns_in(folder), "turns") as shown:
+        verified = verify_run(folder, lambda done, _: shown.reach(done))
+    if asked.json_:
+        print_json(verified.as_json())
+    else:
+        print_text("\n".join(verified.lines()))
+    leave(None, ExitCode.OVER_BUDGET if verified.differ else ExitCode.PASS)
 
 
 def _stored(

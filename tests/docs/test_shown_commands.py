@@ -19,7 +19,7 @@ Capsys = pytest.CaptureFixture[str]
 COMMANDS = shown_commands()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 # Of these a verdict is an answer, too: the stand-ins' figures are not what a page is about.
-JUDGING = {"check", "compare", "diff", "load", "simulate", "turns"}
+JUDGING = {"verify", "check", "compare", "diff", "load", "simulate", "turns"}
 ANSWERS, VERDICTS = {0}, {0, 1, 3}
 # Where a page leaves something out for the reader to put in.
 LEFT_OUT = "…"
@@ -28,6 +28,7 @@ NOT_RUN = {
     "docker": "it needs a Docker engine; tests/packaging/test_docker.py reads what it is given",
     "mmdebstrap": "it downloads a Debian",
     "tar": "it unpacks what docker wrote",
+    "sha256sum": "tests/score/test_verify.py runs it",
     "kubectl": "it needs a cluster; tests/packaging/test_kuberay.py reads what it is given",
     "ray": "it starts a cluster; tests/workers plays on one in this process",
     "git": "it fetches a repository",

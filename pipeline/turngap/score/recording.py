@@ -35,6 +35,7 @@ SAME = 0.98
 # An echo correlates with its source from here on; windows of 1 s are compared, at most this many,
 # up to a delay of half a second in either direction.
 ECHO, ECHO_WINDOWS, ECHO_LAG_MS = 0.3, 20, 500.0
+ECHO_BELOW_DB = 6.0  # a person who speaks at the same time hides it
 # What lies no more than this over the echo of the other side is taken for the echo.
 ECHO_MARGIN_DB = 6.0
 # An echo that comes before its source by more says that the sides are not aligned.
@@ -223,14 +224,14 @@ def _echo(recording: Recording) -> tuple[float, float] | None:
     """Return the level in dB and the delay in ms of the agent's voice in the person's channel."""
     rate = recording.rate
     person, agent = (_levels(pcm, rate) for pcm in (recording.person, recording.agent))
-    speaks, other = _speaks(person), _speaks(agent)
-    loud = float(np.percentile(person[speaks], 90)) if speaks.any() else 0.0
+    other = _speaks(agent)
     frames, size = 1000 // FRAME_MS, rate * FRAME_MS // 1000
     found: list[tuple[float, float]] = []
     starts = [
         n
-        for n in range(frames, len(agent) - 2 * frames, frames)
-        if other[n : n + frames].mean() > 0.7 and person[n : n + frames].max() < loud - 10
+        for n in range(frames, len(agent) - 2 * frames, frames // 2)
+        if other[n : n + frames].mean() > 0.7
+        and np.mean(person[n : n + frames]) < np.mean(agent[n : n + frames]) - ECHO_BELOW_DB
     ]
     tried = starts[:: max(1, len(starts) // ECHO_WINDOWS)][:ECHO_WINDOWS]
     lag = round(ECHO_LAG_MS * rate / 1000)

@@ -210,6 +210,9 @@ def test_assent_of_the_person() -> None:
     # Over the end of the reply it is a turn, and so is more than a sound.
     assert len(parted([(0, 1000), (3000, 3400)], [(1500, 3600)])) == 2
     assert len(parted([(0, 1000), (3000, 3800)], [(1500, 6000)])) == 2
+    # In the agent's own pause, which ends too soon to answer.
+    assert len(parted([(0, 1000), (3000, 3400)], [(1500, 2500), (3100, 5000)])) == 1
+    assert len(parted([(0, 1000), (3000, 3400)], [(1500, 2500), (3500, 5000)])) == 2
     # Over a greeting it belongs to no turn.
     assert parted([(1000, 1300), (5000, 6000)], [(500, 4000)]) == [(5000, 6000)]
 

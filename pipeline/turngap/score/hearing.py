@@ -73,6 +73,7 @@ RESUMED = (
 )
 DOUBTFUL = "the person's end may be {ms:.0f} ms off, and with it the gap"
 BY_ERROR = "the overlap is smaller than its possible error: this may be no cut-in"
+UNDER_ECHO = "the agent's echo may hide the person's last words, which end as it speaks"
 MAY_HAVE_FINISHED = "a recording does not tell whether the agent yielded or had finished"
 
 
@@ -186,8 +187,7 @@ def part_turns(person: Sequence[SpeechStretch], agent: Spans) -> list[_Turn]:
         turn = turns[-1] if turns else None
         before = agent[: bisect_left(starts, start_ms)]
         over = before[-1] if before and before[-1][1] > start_ms else None
-        short = end_ms - start_ms < ASSENT_MS
-        if over and short and over[1] - end_ms > GOES_ON_MS and start_ms - over[0] > REACTION_MS:
+        if end_ms - start_ms < ASSENT_MS and _is_assent(start_ms, end_ms, agent[: len(before) + 1]):
             if turn is not None:  # over a greeting it belongs to no turn
                 turn.backchannels.append(words[0])
             continue
@@ -198,6 +198,21 @@ def part_turns(person: Sequence[SpeechStretch], agent: Spans) -> list[_Turn]:
             turn.notes[RESUMED.format(ms=start_ms - before[-1][0])] = 1
         turn.stretches += words
     return turns
+
+
+def _is_assent(start_ms: float, end_ms: float, agent: Spans) -> bool:
+    """Return whether the agent goes on over a short sound of the person, or after its own pause.
+
+    `agent`: the agent's speech up to the first that begins after the sound does.
+    """
+    return any(
+        b - end_ms > GOES_ON_MS
+        and (
+            a < start_ms - REACTION_MS
+            or (n > 0 and start_ms <= a < end_ms and a - agent[n - 1][1] < QUIET_MS)
+        )
+        for n, (a, b) in list(enumerate(agent))[-2:]
+    )
 
 
 def _utterances(person: Sequence[SpeechStretch]) -> list[list[SpeechStretch]]:
@@ -363,6 +378,9 @@ class _Maker:
             notes[DOUBTFUL.format(ms=error_ms)] = 1
         if tracked.outcome == "cut_in" and -ns_to_ms(tracked.gap_ns or 0) < error_ms:
             notes[BY_ERROR] = 1
+        near_ms = turn.end_ms - DOUBTFUL_MS, turn.end_ms + SPEECH_GAP_MS
+        if self.recording.echo_db is not None and _within(self.agent, *near_ms):
+            notes[UNDER_ECHO] = 1
         if tracked.yield_ns is not None:
             notes[MAY_HAVE_FINISHED] = 1
         return notes

@@ -330,6 +330,8 @@ def _reply(turn: Turn, audio: AudioRecord, agent: Floats) -> Iterator[Difference
             return
         if told or turn.why_no_gap is None or turn.ended == "interrupted":
             raise _NotDerivedError("speech is heard, and the run says why it may be no reply")
+        if turn.bed_dbfs is not None or "cannot be placed" in turn.why_no_gap:
+            raise _NotDerivedError("a bed plays, under which the ear places no word")
         if not any(s.sure for s in own):
             raise _NotDerivedError("the agent's sound is no speech to the ear, and some to this")
         derived = round(own[0].from_ms - end_ms)

@@ -9,11 +9,11 @@
     >>> run.to_csv("turns.csv")
     PosixPath('turns.csv')
 
-The names in `__all__` are public: `replay`, `check`, `compare` and `load` with their awaitable
-twins `replay_async`, `check_async`, `compare_async` and `load_async`; the nouns `Run`, `Turn` and
-`Scenario`; `MarksObserver`, which gives any pipecat bot its marks; and the errors.
-`turngap.testing` (helpers for tests) and `turngap.backends` (for packages that bring their own
-engines) are public, too. Everything else may change from one version to the next.
+The names in `__all__` are public: `replay`, `score`, `check`, `compare` and `load` with their
+awaitable twins `replay_async`, `score_async` and so on; the nouns `Run`, `Turn` and `Scenario`;
+`MarksObserver`, which gives any pipecat bot its marks; and the errors. `turngap.testing` (helpers
+for tests) and `turngap.backends` (for packages that bring their own engines) are public, too.
+Everything else may change from one version to the next.
 
 Each name is imported when it is first used, so that `import turngap` alone loads nothing else. It
 also turns off the telemetry that libraries send to their vendors.
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         load_async,
         replay,
         replay_async,
+        score,
+        score_async,
     )
     from turngap.core import __version__
     from turngap.core.errors import (
@@ -80,6 +82,8 @@ __all__ = [
     "load_async",
     "replay",
     "replay_async",
+    "score",
+    "score_async",
 ]
 
 _HOMES = {
@@ -111,7 +115,7 @@ def __dir__() -> list[str]:
 
 
 class _FrontDoor(ModuleType):
-    """A module whose `check`, `compare` and `load` stay functions despite subpackages so named.
+    """A module whose functions stay functions despite subpackages that have their names.
 
     Importing a module from `turngap/check/` sets `turngap.check` to that package.
     """

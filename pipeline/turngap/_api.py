@@ -1,10 +1,11 @@
-"""Functions for scripts: `replay`, `check`, `compare`, `load` and an async twin of each.
+"""Functions for scripts: `replay`, `score`, `check`, `compare`, `load` and an async twin of each.
 
 `turngap._playing` says in which event loop and thread they play.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -131,6 +132,70 @@ async def replay(
         write_html(run)
     except InputError as e:
         failure = failure or e
+    if failure is not None:
+        _raise(failure, run)
+    return run
+
+
+@blocking
+async def score(  # noqa: D417
+    *calls: str | Path,
+    person: str = "auto",
+    offset_ms: float | None = None,
+    budget_ms: float = DEFAULT_BUDGET_MS,
+    no_reply_ms: float = NO_REPLY_MS,
+    transcribe: str | None = None,
+    workers: int | None = None,
+    audio: bool = True,
+    label: str = "",
+    out: str | Path | None = None,
+    otlp: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    on_turn: OnTurn | None = None,
+    progress: bool = True,
+) -> "Run":
+    """Measure recorded calls, with a person in one channel and an agent in the other.
+
+        run = turngap.score("calls")
+        print(run.gap_ms.p50, run.cut_ins)
+
+    A call in which nothing can be measured is listed in `run.record.scored.unscored`, with the
+    reason. Called in a script, it starts processes that import this package, not the script.
+
+    Args:
+        calls: stereo recordings, or folders of them.
+        person: the channel that holds the person, `"left"` or `"right"`; by default each call
+            decides it, and its record says why.
+        offset_ms: how much later than the person's channel the agent's was recorded.
+        budget_ms: a turn is `answered` if its gap is at most this, else `late`.
+        no_reply_ms: a turn has no reply if none came within this time.
+        transcribe: an STT backend that writes down what the agent says, `STT[,KEY=VALUE…]`.
+        workers: how many calls are heard at once; by default one for each processor.
+        audio: whether the run keeps the audio of each turn.
+        label, out, otlp, settings, on_turn, progress: as in `replay`.
+
+    Returns:
+        The stored run. `run.record.scored` has what is known of each call.
+
+    Raises:
+        InputError: an argument cannot be used, or no call could be scored.
+    """
+    asked = checked("score", locals())
+    from turngap.play.plan import Progress
+    from turngap.report.run import write_html
+    from turngap.score.play import ScorePlan
+    from turngap.score.play import score as play
+    from turngap.telemetry import exporting
+
+    plan = ScorePlan.asked(asked, **(settings or {}))
+    with exporting(otlp) as telemetry, Line(len(plan.files), on=progress) as line:
+        done = count(1)
+        run, failure = await play(
+            replace(plan, telemetry=telemetry),
+            Progress(on_turn=on_turn or (lambda _: None)),
+            lambda: line.reach(next(done), "calls"),
+        )
+    write_html(run)
     if failure is not None:
         _raise(failure, run)
     return run
@@ -411,6 +476,7 @@ replay_async = awaitable(replay)
 check_async = awaitable(check)
 compare_async = awaitable(compare)
 load_async = awaitable(load)
+score_async = awaitable(score)
 
 
 def _raise(failure: TurngapError, stored: Any) -> NoReturn:

@@ -309,14 +309,35 @@ async def _answer(
 ) -> AnswerRecord:
     expected = scenarios[turn.scenario].turns[turn.turn - 1].expect
     pcm = reply_audio(run, turn) if expected.reply is not None else None
-    text, why = "", "no sound of it was recorded"
-    if pcm is not None and find_speech(pcm, RATE) is None:
-        why = "no speech was heard in it"  # of which Whisper makes "Thank you."
-    elif pcm is not None:
-        transcript = await transcribe(recogniser.spec, recogniser.settings, pcm)
-        text, why = transcript.text, transcript.why_none or ""
+    found = await _words_of(pcm, recogniser)
     on_turn()
-    return answer_again(expected, turn, text, why)
+    return answer_again(expected, turn, found.text, found.why_none or "")
+
+
+async def _words_of(pcm: Pcm | None, recogniser: ConfiguredBackend) -> Transcript:
+    """Transcribe a reply, if there is speech in it."""
+    if pcm is None:
+        return Transcript("", "no sound of it was recorded")
+    if find_speech(pcm, RATE) is None:  # of which Whisper makes "Thank you."
+        return Transcript("", "no speech was heard in it")
+    return await transcribe(recogniser.spec, recogniser.settings, pcm)
+
+
+async def with_replies(
+    run: Run, recogniser: ConfiguredBackend, on_turn: OnTurn = lambda: None
+) -> Run:
+    """Fill the replies of a run that was scored from recordings with a recogniser's words.
+
+    Raises:
+        InputError: the run cannot be written to.
+    """
+    turns: list[Turn] = []
+    for turn in run.turns:
+        found = await _words_of(reply_audio(run, turn), recogniser)
+        turns.append(turn.model_copy(update={"reply": found.text}) if found.text else turn)
+        on_turn()
+    by = judged_with(recogniser)
+    return rewritten(run, run.record.model_copy(update={"transcribed_with": by}), tuple(turns))
 
 
 def judged(

@@ -18,6 +18,7 @@ from commandline import ROOT, SCENARIOS
 from fake_agents import OLD, FakeAgents, somebody_is_there, speaks_pipecat, stand_in
 from made_checks import make_turns, store
 from made_loads import make_load, store_load
+from recorded_calls import make_call
 
 import turngap.cli
 from turngap.agent.access import Access
@@ -74,6 +75,7 @@ def furnish(folder: Path) -> None:
     (folder / "opening-hours.yaml").write_text(TEXT_ALONE, encoding="utf-8")
     shutil.copy(folder / "opening-hours.yaml", folder / "my-scenario.yaml")
     store(folder / "runs", "replay", make_turns(6))
+    make_call(folder / "calls/monday.wav", [600.0])
 
 
 def name_runs(folder: Path) -> None:

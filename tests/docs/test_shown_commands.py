@@ -67,7 +67,7 @@ def answers(arguments: Sequence[str]) -> set[int]:
     name = arguments[0] if arguments else ""
     if name == "history":
         name = "".join(arguments[1:2])
-    limited = name == "replay" and any(a.startswith("--min-hit-rate") for a in arguments)
+    limited = name in ("replay", "score") and any(a.startswith("--min-hit-rate") for a in arguments)
     return VERDICTS if name in JUDGING or limited else ANSWERS
 
 

@@ -19,6 +19,11 @@ from turngap.store.checks import CheckRecord
 from turngap.store.folders import started_at, status_of, utc_now
 from turngap.store.runs import Run
 
+OTHER_CALLS = (
+    "the runs were scored from other calls, so no turn of one has a twin in the other: compare the "
+    "intervals of their figures (turngap report A B), or gate each by turngap score --min-hit-rate"
+)
+
 
 def compare_stored(reference: Run, candidate: Run, limits: Limits | None = None) -> CheckRecord:
     """Judge a run by an older one, over the turns of both, by the candidate's budgets.
@@ -37,7 +42,9 @@ def compare_stored(reference: Run, candidate: Run, limits: Limits | None = None)
         for then, now in twins
     ]
     reasons = why_not_comparable(reference, candidate)
-    if not reasons and not pairs:
+    if not reasons and not pairs and candidate.record.scored:
+        reasons = [OTHER_CALLS]
+    elif not reasons and not pairs:
         reasons = ["the runs share no turn: neither the same scenarios nor the same rounds"]
     judgement = None if reasons else judge(pairs, limits)
     verdict, why = verdict_of(judgement, ())
@@ -92,7 +99,13 @@ def why_not_comparable(reference: Run, candidate: Run) -> list[str]:
     for name, run in (("reference", reference), ("candidate", candidate)):
         if (why := _why_not_usable(run)) is not None:
             reasons.append(f"the {name}'s run {why}")
-    if then.machine.fingerprint != now.machine.fingerprint:
+    if (then.scored is None) != (now.scored is None):
+        scored, played = ("candidate", "reference") if now.scored else ("reference", "candidate")
+        reasons.append(
+            f"the {scored}'s turns were found in recordings, the {played}'s were played: score the "
+            "recordings of both"
+        )
+    elif now.scored is None and then.machine.fingerprint != now.machine.fingerprint:
         reasons.append(
             f"they were played on two machines: {then.machine.cpu}, {then.machine.cores} cores "
             f"({then.machine.fingerprint}), and {now.machine.cpu}, {now.machine.cores} cores "

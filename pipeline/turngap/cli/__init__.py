@@ -61,6 +61,12 @@ _COMMANDS: tuple[tuple[str, Callable[[Any, Asked], None], tuple[str, ...]], ...]
         "turngap replay --llm sim --set llm.ttft_ms=400",
         "turngap replay --resume latest",
     )),
+    (MEASURE, measuring.score, (
+        "turngap score calls",
+        "turngap score calls --person right --label october",
+        "turngap score calls --no-audio --min-hit-rate 0.9",
+        "turngap score call.wav --transcribe whisper",
+    )),
     (MEASURE, checking.check, (
         "turngap check --agent new.toml --against old.toml",
         "turngap check --against ../main",

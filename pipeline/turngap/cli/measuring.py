@@ -1,4 +1,4 @@
-"""`turngap replay`, `turns` and `calibrate`."""
+"""`turngap replay`, `score`, `turns` and `calibrate`."""
 
 import asyncio
 import sys
@@ -201,6 +201,52 @@ def exit_code(run: "Run", failure: TurngapError | None, min_hit_rate: float | No
     if min_hit_rate is not None and (run.summary.hit_rate.value or 0.0) < min_hit_rate:
         return ExitCode.OVER_BUDGET
     return ExitCode.PASS
+
+
+def score(ctx: typer.Context, asked: Asked) -> None:
+    """Measure recorded calls: two channels, a person in one and an agent in the other.
+
+    Every turn that is heard in them is measured as a played one is, with an error bar for each of
+    its ends. Which stage took the time, a recording cannot tell.
+
+    Exit: 0 scored, 1 below --min-hit-rate, 2 bad input or no call that could be scored, 3 invalid
+    because its answers cannot be told apart, 130 interrupted.
+    """
+    from turngap.report.console import turn_block
+    from turngap.report.run import run_json, summary_block, write_html
+    from turngap.score.play import ScorePlan, unscored_words
+    from turngap.score.play import score as play
+
+    plan = replace(ScorePlan.asked(asked), telemetry=telemetry_of(ctx, asked.otlp))
+    quiet = asked.json_ or asked.quiet
+    if not quiet:
+        several = "1 call" if len(plan.files) == 1 else f"{len(plan.files)} calls"
+        say(f"{several} in {plan.name}, {plan.workers} at once")
+    with Display(len(plan.files), "calls") as shown:
+        progress = replace(shown.playing(), on_turn=lambda _: None)
+        run, failure = asyncio.run(play(plan, progress, shown.advance))
+    scored = run.record.scored
+    if scored is not None and (left_out := scored.unscored):
+        say(
+            f"{len(left_out)} of {len(plan.files)} calls could not be scored: "
+            f"{unscored_words(left_out)}"
+        )
+    page: Path | None = None
+    try:
+        page = write_html(run)
+    except InputError as e:  # the figures are shown all the same
+        failure = failure or e
+    if asked.json_:
+        print_json(run_json(run))
+    else:
+        if asked.verbose:
+            for turn in run.turns:
+                print_block(lambda width, turn=turn: turn_block(turn, width))
+        print_block(lambda width: summary_block(run, width))
+        say(f"page with recordings: {page}" if page else f"stored in {run.path}")
+    if failure is not None:
+        show_failure(failure)
+    raise typer.Exit(exit_code(run, failure, asked.min_hit_rate))
 
 
 def turns(_ctx: typer.Context, asked: Asked) -> None:

@@ -39,7 +39,7 @@ PORT = 7860
 CALLERS = ("replay", "check", "turns", "compare", "load", *_SERVERS)
 _WITH_JSON = (
     *(*CALLERS[:5], "simulate", "report", "judge", "scenarios", "label", "backends", "dialects"),
-    "verify",
+    *("score", "verify"),
     *("calibrate", "init", "doctor", "fetch", "history", "history trend", "history diff"),
 )
 OWN: tuple[Option, ...] = (
@@ -274,11 +274,11 @@ OWN: tuple[Option, ...] = (
         "audio, figures and digests (docs/verify.md).", Path, unit="DIR",
     ),
     Option(
-        "verbose", ("replay", "report"), OUTPUT, "Draw every turn with its stages, not only bad "
-        "ones.", bool, False, short="-v",
+        "verbose", ("replay", "score", "report"), OUTPUT, "Draw every turn with its stages, not "
+        "only bad ones.", bool, False, short="-v",
     ),
     Option(
-        "quiet", ("replay",), OUTPUT, "Show the figures alone, not the turns.", bool, False,
+        "quiet", ("replay", "score"), OUTPUT, "Show the figures alone, not the turns.", bool, False,
         short="-q",
     ),
     Option(

@@ -1,6 +1,6 @@
 """Models of a stored run: its record, how it was requested, and its pieces."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -141,6 +141,57 @@ class PieceRecord(Stored):
     failure: Said | None = None
 
 
+class ClaimsRecord(Stored):
+    """A platform's own account of a call, from the JSON next to its recording, without its texts.
+
+    `latency_ms`: what it claims that its agent took, a figure a turn or one for the whole call.
+    """
+
+    platform: Said
+    call_id: Said = ""
+    started_utc: Said = ""
+    agent: Said = ""
+    latency_ms: tuple[float, ...] = ()
+
+
+class ScoredCall(Stored):
+    """A recording that was scored. `name` is the call's name among the turns, as `scenario`.
+
+    `side`: the channel that holds the person, and `why_side` what decided that. `echo_db`: how loud
+    the agent is in the person's channel, relative to its own; None if that cannot be measured.
+    `offset_ms`: by how much one channel was shifted.
+    """
+
+    name: str
+    file: str
+    sha256: str
+    seconds: float
+    turns: int
+    side: Literal["left", "right"]
+    why_side: Said
+    notes: tuple[Said, ...] = ()
+    echo_db: float | None = None
+    offset_ms: float = 0.0
+    greeting_ms: float | None = None
+    claims: ClaimsRecord | None = None
+
+
+class UnscoredCall(Stored):
+    """A file that could not be scored; `kind` and `why` are those of the error."""
+
+    file: str
+    kind: str
+    why: Said
+    hint: Said = ""
+
+
+class ScoredRecord(Stored):
+    """The recordings that a run was scored from, and those that could not be."""
+
+    calls: tuple[ScoredCall, ...] = ()
+    unscored: tuple[UnscoredCall, ...] = ()
+
+
 class RunRecord(Document):
     """`run.json`. Written at the start, again when the run ends (`finished_utc`).
 
@@ -152,7 +203,7 @@ class RunRecord(Document):
     `pieces`: empty unless the run was continued; the other fields are then the first piece's, but
     `clock_offset` and `calibration` are the worst of all pieces'. `label`: the user's name for the
     run. `audio_sha256`: the SHA-256 of each stored audio file, by its path in the run's folder;
-    empty in older runs.
+    empty in older runs. `scored`: None unless the turns were found in recordings of calls.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -183,6 +234,7 @@ class RunRecord(Document):
     failure: Said | None = None
     label: Label = ""
     audio_sha256: dict[str, str] = Field(default_factory=dict[str, str])
+    scored: ScoredRecord | None = None
 
     @property
     def measured_commit(self) -> str:

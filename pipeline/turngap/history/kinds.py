@@ -37,7 +37,7 @@ from turngap.store.loads import (
 from turngap.store.runs import agent_called
 
 # What made the folder: the command's name, but for a conversation on the live page.
-Kind = Literal["replay", "talk", "check", "compare", "load", "turns", "simulate"]
+Kind = Literal["replay", "talk", "score", "check", "compare", "load", "turns", "simulate"]
 # A folder that cannot be read has its reason in `why`, and no figures.
 Status = Literal["finished", "unfinished", "failed", "unreadable"]
 
@@ -163,7 +163,7 @@ def _run(folder: Path) -> Entry:
     line = [record.agent.get(name) for name in TOLD_BY_THE_LINE] if "url" in record.agent else []
     return _entry(
         folder,
-        "talk" if record.settings.get("live") is True else "replay",
+        "score" if record.scored else "talk" if record.settings.get("live") is True else "replay",
         record,
         status=status,
         agent=agent_called(record.name, record.agent),

@@ -179,6 +179,11 @@ OPTIONS: tuple[Option, ...] = (
         shared=True, complete="scenario",
     ),
     _O(
+        "calls", ("score",), "", "Stereo recordings (WAV, FLAC, Ogg, MP3), or folders of them. The "
+        "JSON of Vapi, Retell, Twilio or LiveKit next to a recording is read, too.", Path, REQUIRED,
+        many=True, argument=True,
+    ),
+    _O(
         "agent", _PLAYERS, BOT, f"The agent to measure: {BOT_HELP}", default="embedded",
         unit="URL|STACK", shared=True, complete="stack", env="TURNGAP_AGENT",
     ),
@@ -224,6 +229,10 @@ OPTIONS: tuple[Option, ...] = (
     _O(
         "judge", ("compare",), BUILT_IN, "An LLM that judges the answers afterwards, in a column "
         "of its own: LLM[,KEY=VALUE…].", unit="LLM", complete="llm",
+    ),
+    _O(
+        "transcribe", ("score",), BUILT_IN, "Write down what the agent says, with this STT "
+        "backend: STT[,KEY=VALUE…].", unit="STT", complete="stt",
     ),
     _O("stt", _PLAYERS),
     _O("tts", _PLAYERS),
@@ -366,9 +375,26 @@ OPTIONS: tuple[Option, ...] = (
     ),
     _O("library", _PLAYERS, kind=Path),
     _O(
+        "person", ("score",), PLAYED, "The channel that holds the person: left, right, or auto, "
+        "which decides for each call and says why.", default="auto", unit="SIDE",
+    ),
+    _O(
+        "offset_ms", ("score",), PLAYED, "How much later than the person's channel the agent's was "
+        "recorded; negative: earlier. Default: estimated where there is echo, else 0.", float, None,
+        "MS", least=-LONGEST_MS, most=LONGEST_MS, rare=True,
+    ),
+    _O(
+        "workers", ("score",), PLAYED, "Hear this many calls at once, each in a process of its "
+        "own. Default: one for each processor.", int, None, "N", least=1, most=1000,
+    ),
+    _O(
         "budget_ms", ("replay", "compare"), LIMITS,
         "Use this budget instead of those that the scenarios name.", float, None, "MS", least=1,
         most=LONGEST_MS, in_file=True,
+    ),
+    _O(
+        "budget_ms", ("score",), LIMITS, "A turn is on time if its gap is at most this.", float,
+        DEFAULT_BUDGET_MS, "MS", least=1, most=LONGEST_MS,
     ),
     _O(
         "budget_ms", ("load",), LIMITS, "A turn is on time if its gap is at most this, counted "
@@ -376,7 +402,7 @@ OPTIONS: tuple[Option, ...] = (
         most=LONGEST_MS, in_file=True,
     ),
     _O(
-        "min_hit_rate", ("replay",), LIMITS,
+        "min_hit_rate", ("replay", "score"), LIMITS,
         "Exit 1 if a smaller share of turns is within the budget.", float, None, "SHARE", least=0,
         most=1, in_file=True,
     ),
@@ -418,6 +444,10 @@ OPTIONS: tuple[Option, ...] = (
         rare=True,
     ),
     _O(
+        "no_reply_ms", ("score",), LIMITS, "A turn has no reply if none came within this time, "
+        "from the person's end.", float, NO_REPLY_MS, "MS", least=500, most=LONGEST_MS, rare=True,
+    ),
+    _O(
         "quiet_ms", _PLAYERS, LIMITS, "Take a reply to be over after this much silence, unless "
         "the agent says when it is.", float, QUIET_MS, "MS", least=100, most=LONGEST_MS,
         shared=True, rare=True,
@@ -439,15 +469,19 @@ OPTIONS: tuple[Option, ...] = (
         "only if it passes.", Path, unit="FILE",
     ),
     _O(
-        "label", _PLAYERS, OUTPUT, "A name for this in `turngap history`, on one line: --label "
-        "'before the change'.", default="", unit="TEXT",
+        "audio", ("score",), OUTPUT, "Keep the audio of each turn in the run, so that its report "
+        "plays it.", bool, True, off=True,
     ),
     _O(
-        "out", (*_PLAYERS, *_SERVERS, "simulate"), OUTPUT,
+        "label", (*_PLAYERS, "score"), OUTPUT, "A name for this in `turngap history`, on one line: "
+        "--label 'before the change'.", default="", unit="TEXT",
+    ),
+    _O(
+        "out", (*_PLAYERS, *_SERVERS, "simulate", "score"), OUTPUT,
         "Store the result in this folder. Default: ./runs.", Path, unit="DIR", shared=True,
     ),
     _O(
-        "otlp", ("replay", "check", "compare", "load"), OUTPUT,
+        "otlp", ("replay", "check", "compare", "load", "score"), OUTPUT,
         "Send a trace of each conversation, and histograms, to an OpenTelemetry collector at this "
         "URL (http://HOST:4318). The agent gets a `traceparent` header, so that its own spans are "
         "children of ours. Default: where OTEL_EXPORTER_OTLP_ENDPOINT says.", unit="URL", rare=True,

@@ -83,6 +83,32 @@ class Turngap:
         self.runs.append(run)
         return run
 
+    def score(self, *calls: str | Path, **settings: Any) -> MeasuredRun:
+        """Measure recorded calls, as `turngap.score` does, and keep the run.
+
+        Args:
+            calls: stereo recordings, or folders of them.
+            settings: keywords of `turngap.score`.
+
+        Raises:
+            InputError: a setting is wrong, or no call could be scored.
+            InconclusiveError: no figure of the run is valid.
+        """
+        __tracebackhide__ = True
+        _refuse_unknown(settings, keywords(_api.score), "turngap.score")
+        ours = {"settings": {"test": self._nodeid}, "out": self._folder(), "progress": False}
+        given = {"otlp": self._options.otlp, **settings}
+        try:
+            with _warnings_kept(self._warnings):
+                run = MeasuredRun(_api.score(*calls, **given, **ours))
+        except TurngapError as e:
+            raise e.with_traceback(None) from None
+        if not run.valid:
+            self._refused.append(run)
+            raise invalid(run)
+        self.runs.append(run)
+        return run
+
     def check(self, agent: str | None = None, **settings: Any) -> Comparison:
         """Compare an agent with a reference, as `turngap.check` does, and keep both runs.
 

@@ -20,7 +20,8 @@ from turngap.core.run_record import RunRecord
 from turngap.core.stages import UNATTRIBUTED
 from turngap.core.summary import Summary, summarise, turn_taking
 from turngap.core.untrusted import printable
-from turngap.report import charts, looks, page, terminal, turn_words, words
+from turngap.core.wording import several
+from turngap.report import calls, charts, looks, page, terminal, turn_words, words
 from turngap.report.evidence import evidence
 from turngap.report.looks import Style
 from turngap.report.sections import (
@@ -87,7 +88,13 @@ def run_report(run: Run, *, with_turns: bool = False) -> Report:
     if not record.valid:
         warnings.insert(0, words.validity_words(record))
     played = words.turns_words(len(run.turns))
-    if names := list(dict.fromkeys(turn.scenario for turn in run.turns)):
+    scored = record.scored
+    if scored is not None:
+        played += f" in {several(len(scored.calls), 'call')}"
+        if scored.unscored:
+            n = len(scored.calls) + len(scored.unscored)
+            warnings.append(f"{len(scored.unscored)} of {n} calls could not be scored")
+    elif names := list(dict.fromkeys(turn.scenario for turn in run.turns)):
         played += f" of {words.scenarios_words(names)}"
     sections = [
         Section("Turn gap", _figures(run, summary)),
@@ -95,6 +102,8 @@ def run_report(run: Run, *, with_turns: bool = False) -> Report:
         Section("Stages", _stages(run, summary)),
         Section("How it was measured", _measured(run, summary)),
     ]
+    if scored is not None:
+        sections.insert(-1, Section("Calls", calls.call_items(run, scored)))
     if with_turns:
         sections[0] = Section("Turn gap", [*sections[0].items, *_plot(run, summary)])
         if run.turns:
@@ -102,7 +111,7 @@ def run_report(run: Run, *, with_turns: bool = False) -> Report:
             sections.insert(-1, Section("What was heard", [evidence(run, anchors)]))
         sections.insert(-1, Section("Turns", [_cards(run)]))
     return Report(
-        command="replay",
+        command="replay" if scored is None else "score",
         subject=" · ".join([*words.run_words(record), played]),
         when=words.instant(record.started_utc),
         about=(f"{record.machine.cpu}, {record.machine.cores} cores",),
@@ -132,6 +141,7 @@ def _figures(run: Run, summary: Summary) -> list[Item]:
         figures.append(Figure("right", *right))
     figures += [Figure(*found) for found in words.other_right_words(run.record, summary)]
     figures += [Figure("held out", *words.held_out_words(h)) for h in run.record.held_out]
+    figures += calls.claimed_figures(run)
     # The reason is one for all, where all figures lack their intervals.
     no_intervals = all(p.why_no_interval == NO_INTERVAL for p in (rate, summary.cut_ins))
     if no_intervals:
@@ -143,7 +153,10 @@ def _figures(run: Run, summary: Summary) -> list[Item]:
     return [
         Figures(figures),
         lines(
-            ("p90, p95", words.no_percentiles_words(run.turns, summary)),
+            (
+                "p90, p95",
+                "" if run.record.scored else words.no_percentiles_words(run.turns, summary),
+            ),
             ("intervals", NO_INTERVAL.replace("no interval", "none") if no_intervals else ""),
         ),
         lines(("outcomes", " · ".join(outcomes) if len(outcomes) > 1 else ""), where=TERMINAL),
@@ -205,6 +218,8 @@ def _outcomes(run: Run, summary: Summary) -> list[Item]:
 
 
 def _stages(run: Run, summary: Summary) -> list[Item]:
+    if run.record.scored is not None:
+        return [lines(("stages", calls.NO_STAGES))]
     names = (stage.name for stage in summary.stages)
     no_marks = words.marks_words(names, run.record.clock_offset)
     said = Lines([Line("stages", text) for text in no_marks])
@@ -300,7 +315,7 @@ def _measured(run: Run, summary: Summary) -> list[Item]:
     error_ms = summary.label_error_ms
     planned = f" of {record.planned_turns} planned" if record.planned_turns else ""
     starved = words.starved_words(summary)
-    return [
+    played = [
         lines(
             ("caller", starved),
             ("accepted", "" if always else accepted),
@@ -323,6 +338,9 @@ def _measured(run: Run, summary: Summary) -> list[Item]:
             ),
             folded="Errors of caller, labels, onsets and clocks",
         ),
+    ]
+    return [
+        *(calls.measured_items(summary) if record.scored else played),
         lines(
             *(
                 (f"piece {n}", words.piece_words(piece))
@@ -386,7 +404,7 @@ def wait_ms(turn: Turn) -> float:
 def take(run: Run, turn: Turn, base: Path, domain: charts.Domain, name: str = "") -> Take:
     """Build a turn for a page in the folder `base`; `name` distinguishes takes of two runs."""
     audio = page.audio_link(run, turn, base)
-    missing = turn.audio is not None and audio is None
+    missing = turn.audio is not None and bool(turn.audio.file) and audio is None
     whose = f" with {name}" if name else ""
     return Take(
         name=name,
@@ -416,9 +434,13 @@ def turn_lines(turn: Turn) -> list[Line]:
     found += [Line("tool", call, "dim") for call in turn_words.calls_words(turn)]
     if why := turn_words.why_words(turn):
         found.append(Line("why", why))
+    if error := calls.error_words(turn):
+        found.append(Line("error", error, "dim"))
     found += [Line("note", note) for note in turn_words.notes_of(turn)]
-    heard = printable(turn.transcript) or "(nothing reported)"
-    found += [Line("said", turn.say, where=PAGE), Line("heard", heard, "dim", short=True)]
+    found.append(Line("said", turn.say, where=EVERYWHERE if calls.is_scored(turn) else PAGE))
+    if not calls.is_scored(turn):
+        heard = printable(turn.transcript) or "(nothing reported)"
+        found.append(Line("heard", heard, "dim", short=True))
     if reply := printable(turn.reply):
         found.append(Line("replied", reply, "dim", short=True))
     if answer := turn_words.answer_words(turn):
@@ -471,6 +493,7 @@ def run_json(run: Run) -> dict[str, Any]:
                 "clock_offset",
                 "calibration",
                 "pieces",
+                *(("scored",) if record.scored else ()),
             },
         ),
     }

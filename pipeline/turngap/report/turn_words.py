@@ -133,7 +133,8 @@ def _heard_words(turn: Turn) -> list[str]:
     """Describe the agent's other speech besides the reply, and its oddities."""
     said: list[str] = []
     if turn.greeting_ms is not None:
-        said.append(f"the agent greeted {ms(turn.greeting_ms)} ms after the line was open")
+        began = "the line was open" if turn.talk_over_ms is None else "the recording began"
+        said.append(f"the agent greeted {ms(turn.greeting_ms)} ms after {began}")
     answer_ms = turn.first_answer_ms
     if turn.gap_ms is not None and answer_ms is not None and answer_ms > turn.gap_ms:
         said.append(f"hold phrase first: the answer came after {ms(answer_ms)} ms")

@@ -4,7 +4,7 @@
     python benchmarks/score_calls.py --runs RUN...
     python benchmarks/score_calls.py --speed
 
-With --voices: calls whose every turn is known (`made_calls.py`), with the people of DIR, labelled
+With --voices: calls whose every turn is known (`known_calls.py`), with the people of DIR, labelled
 by hand, and the shipped synthetic voices, each in turn as person and agent, in several formats, in
 noise and with echo. The rules of `turngap score` were looked at with every other voice only
 (--tuning, from the first by name); the figures in the documentation are of the others.
@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 import soundfile
-from made_calls import (
+from known_calls import (
     Format,
     MadeCall,
     TrueTurn,

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_calls import (
+from known_calls import (
     RATE,
     Format,
     MadeCall,

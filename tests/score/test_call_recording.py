@@ -140,6 +140,16 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str, str]] = {
         "call.silent",
         "nothing can be heard",
     ),
+    "a silent person": (
+        sound(np.stack([np.zeros_like(MONO), MONO], axis=1)),
+        "call.silent",
+        "the left side is silent",
+    ),
+    "silence off centre": (
+        sound(np.full((RATE, 2), 900, np.int16)),
+        "call.silent",
+        "nothing can be heard",
+    ),
     "empty": (sound(np.zeros((0, 2), np.int16)), "call.silent", "nothing can be heard"),
     "no bytes": (raw(b""), "call.not_audio", "not audio"),
     "text": (raw(b"hello, I am no recording\n" * 40), "call.not_audio", "not audio"),
@@ -197,6 +207,43 @@ def test_a_microphones_noise_shows_the_person(tmp_path: Path, side: str) -> None
     assert gaps_ms(recording) == [pytest.approx(GAP_MS, abs=40)] * 3
 
 
+def greeted(*noise: float) -> Stereo:
+    """A call that the agent on the right opens, with noise on both sides."""
+    greeting = np.zeros((2 * RATE, 2), np.int16)
+    greeting[: RATE + RATE // 2, 1] = voice(1500, RATE)
+    stereo = np.concatenate([greeting, call()])
+    hiss = np.random.default_rng(3).normal(0, noise, stereo.shape)
+    return np.clip(stereo + hiss, -32768, 32767).astype(np.int16)
+
+
+def test_a_decision_says_whether_the_order_of_the_voices_fits(tmp_path: Path) -> None:
+    opened_by_the_person = read(tmp_path, call())
+    opened_by_the_agent = read(tmp_path, greeted(200, 20))
+
+    assert "but it speaks first" in opened_by_the_person.why_side
+    assert opened_by_the_agent.side == "left"
+    assert "noise floor" in opened_by_the_agent.why_side
+    assert "the other side speaks first" in opened_by_the_agent.why_side
+
+
+def test_a_floor_that_the_order_contradicts_decides_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="which side is the person"):
+        read(tmp_path, greeted(20, 300))  # as an office that is played behind the agent
+
+
+def test_a_silent_agent_is_scored_where_the_person_is_named(tmp_path: Path) -> None:
+    mute = call()
+    mute[:, 1] = 0
+
+    with pytest.raises(InputError, match="the right side is silent") as refused:
+        read(tmp_path, mute)
+    assert "--person left" in refused.value.hint
+
+    recording = read(tmp_path, mute, person="left")
+    assert any("agent's side is silent" in note for note in recording.notes)
+    assert gaps_ms(recording) == [None] * 3
+
+
 def test_two_sides_alike_must_be_named(tmp_path: Path) -> None:
     stereo = call()
     stereo[:, 1] += np.random.default_rng(2).normal(0, 20, len(stereo)).astype(np.int16)
@@ -236,6 +283,39 @@ def test_an_echo_before_its_voice_aligns_the_sides(tmp_path: Path) -> None:
 
     assert recording.offset_ms == pytest.approx(-200, abs=2)
     assert gaps_ms(recording) == [pytest.approx(GAP_MS, abs=60)] * 3
+
+
+def test_an_echo_of_the_person_is_no_first_word_of_the_agent(tmp_path: Path) -> None:
+    stereo = call(recorded=True)[:, ::-1].copy()  # recorded voices are the person's now
+    recorded, agent = stereo[:, 0].copy(), stereo[:, 1].copy()
+    agent += (np.roll(recorded, 80 * RATE // 1000) * 10 ** (-18 / 20)).astype(np.int16)
+    whole = read(tmp_path, np.stack([recorded, stereo[:, 1]], axis=1), person="left")
+
+    recording = read(tmp_path, np.stack([recorded, agent], axis=1), person="left")
+
+    assert any("agent's side holds the person's voice at -18 dB" in n for n in recording.notes)
+    assert recording.echo_db is None
+    assert gaps_ms(recording) == [
+        gap if gap is None else pytest.approx(gap, abs=40) for gap in gaps_ms(whole)
+    ]
+
+
+def test_a_side_off_centre_is_moved(tmp_path: Path) -> None:
+    recording = read(tmp_path, call() + np.array([1000, 0], np.int16), person="left")
+
+    assert any("centred at 1000" in note for note in recording.notes)
+    assert abs(int(np.median(recording.person))) <= 1
+    assert gaps_ms(recording) == [pytest.approx(GAP_MS, abs=40)] * 3
+
+
+def test_holes_of_the_persons_side_are_noted(tmp_path: Path) -> None:
+    stereo = call()
+    for first_ms in (4500, 9500):
+        stereo[first_ms * RATE // 1000 :][: 300 * RATE // 1000, 0] = 0
+
+    recording = read(tmp_path, stereo, person="left")
+
+    assert any("2 holes of digital silence, the longest 300 ms" in n for n in recording.notes)
 
 
 def test_a_known_offset_is_taken_out(tmp_path: Path) -> None:

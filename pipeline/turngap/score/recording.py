@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from turngap.core.audio import Pcm
 from turngap.core.errors import InputError
 from turngap.core.untrusted import harmless
-from turngap.scenario.speech import digital_silence
+from turngap.core.wording import several
 from turngap.store.files import sha256_of
 from turngap.store.folders import AUDIO_DIR, RUN_FILE
 from turngap.store.sound import read_sound
@@ -41,6 +41,10 @@ ECHO_MARGIN_DB = 6.0
 # An echo that comes before its source by more says that the sides are not aligned.
 EARLY_MS = 5.0
 CLIPPED_SHARE = 1e-4
+# A side that is centred further from zero (-60 dBFS) is moved there.
+OFF_CENTRE = 33
+# A microphone's side has hardly a frame of digital silence; a stretch of it is a hole.
+HOLE_MS, HOLES_SHARE = 200, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,8 @@ class Recording:
         side: the person's channel; `why_side` says what decided it.
         notes: faults of the recording, each with its figure and what it does to the figures.
         echo_db: the level of the agent's voice in the person's channel, relative to its own; None
-            if none was found. The person's side is silenced where it is no louder than that.
+            if none was found. The person's side is silenced where it is no louder than that, and
+            the agent's side where it is no louder than an echo of the person.
         offset_ms: by how much the agent's side was moved against the person's.
         sha256: of the file.
     """
@@ -107,23 +112,67 @@ def read_recording(
         InputError: it cannot be read, has no two sides, or the person's side cannot be decided.
     """
     sound = read_sound(file, "call", channels=2, call=True)
-    left, right = (np.ascontiguousarray(sound.samples[:, n]) for n in (0, 1))
-    name = harmless(str(file))
-    levels = [_levels(side, sound.rate) for side in (left, right)]
-    if all(side.max(initial=-np.inf) < SILENT_DBFS for side in levels):
-        raise InputError("call.silent", f"{name}: nothing can be heard on either side")
+    (left, left_by), (right, right_by) = (_centred(sound.samples[:, n]) for n in (0, 1))
+    name, rate = harmless(str(file)), sound.rate
+    del sound
+    _check_heard(name, left, right, rate, person)
     if _correlation(left, right) > SAME:
         raise InputError(
             "call.mono",
             f"{name}: both channels hold the same sound",
             hint="record both sides apart (dual-channel, stereo)",
         )
-    side, why = (person, "as given") if person != "auto" else _decide(file, left, right, sound.rate)
+    side, why = (person, "as given") if person != "auto" else _decide(file, left, right, rate)
+    notes = tuple(
+        f"the {each} side is centred at {by} of 32,768: moved to zero"
+        for each, by in (("left", left_by), ("right", right_by))
+        if by
+    )
     if side == "right":
         left, right = right, left
-    digest = sha256_of(file)
-    recording = Recording(file, sound.rate, left, right, side, why, sha256=digest)
+    recording = Recording(file, rate, left, right, side, why, notes, sha256=sha256_of(file))
     return _with_notes(recording, offset_ms)
+
+
+def _check_heard(name: str, left: Pcm, right: Pcm, rate: int, person: Person) -> None:
+    """Refuse a call in which the person, or a side that might be the person's, is silent."""
+    loudest = {
+        side: float(_levels(pcm, rate).max(initial=-120.0))
+        for side, pcm in (("left", left), ("right", right))
+    }
+    silent = [side for side, level in loudest.items() if level < SILENT_DBFS]
+    if len(silent) == 2:
+        raise InputError(
+            "call.silent",
+            f"{name}: nothing can be heard on either side",
+            hint="play it; if it is silent, the recorder was not connected to the call",
+        )
+    if silent and person in ("auto", silent[0]):
+        other = "right" if silent[0] == "left" else "left"
+        raise InputError(
+            "call.silent",
+            f"{name}: the {silent[0]} side is silent (at most {loudest[silent[0]]:.0f} dBFS)",
+            hint=f"if the person is on the {other} and the agent never spoke, "
+            f"--person {other} counts its turns without reply",
+        )
+
+
+def _centred(pcm: Pcm) -> tuple[Pcm, int]:
+    """Return a side around zero, and by how much it was off."""
+    centre = int(np.median(pcm)) if len(pcm) else 0
+    if abs(centre) < OFF_CENTRE:
+        return np.ascontiguousarray(pcm), 0
+    moved = np.clip(pcm, max(-32768, centre - 32768), min(32767, centre + 32767)) - centre
+    return np.ascontiguousarray(moved.astype(np.int16)), centre
+
+
+def _still(pcm: Pcm, rate: int) -> Bools:
+    """Return which 20 ms are digital silence: no two samples differ by more than 2."""
+    size = rate * FRAME_MS // 1000
+    whole = pcm[: len(pcm) // size * size].reshape(-1, size)
+    if not whole.size:
+        return np.zeros(len(whole), np.bool_)
+    return np.asarray(whole.max(axis=1).astype(np.int32) - whole.min(axis=1) <= 2)
 
 
 def _levels(pcm: Pcm, rate: int) -> Floats:
@@ -160,20 +209,22 @@ def _decide(file: Path, left: Pcm, right: Pcm, rate: int) -> tuple[Side, str]:
     if file.parent.name == AUDIO_DIR and (file.parent.parent / RUN_FILE).exists():
         return "left", "turngap's own recordings have the person on the left"
     levels = [_levels(side, rate) for side in (left, right)]
-    digital = [float(digital_silence(side, rate).mean()) for side in (left, right)]
+    digital = [float(_still(side, rate).mean()) for side in (left, right)]
+    first = _first_speaker(levels)
     if abs(digital[0] - digital[1]) > SILENCE_APART:
         side: Side = "left" if digital[0] < digital[1] else "right"
         shares = (
             f"{min(digital):.0%} of it is digital silence, of the other side {max(digital):.0%}"
         )
-        return side, f"a microphone is never quite silent: {shares}"
+        return side, f"a microphone is never quite silent: {shares}{_order(side, first)}"
     floors = [float(np.percentile(each, 10)) for each in levels]
     if abs(floors[0] - floors[1]) > FLOOR_APART_DB:
         side = "left" if floors[0] > floors[1] else "right"
-        return side, (
-            f"its noise floor is {max(floors):.0f} dBFS, the other side's {min(floors):.0f}: "
-            "microphones hear a room"
-        )
+        if side != first:  # an office behind the agent's voice is noise, too
+            return side, (
+                f"its noise floor is {max(floors):.0f} dBFS, the other side's {min(floors):.0f}: "
+                f"microphones hear a room{_order(side, first)}"
+            )
     raise InputError(
         "call.side",
         f"{harmless(str(file))}: the sound does not show which side is the person",
@@ -181,18 +232,42 @@ def _decide(file: Path, left: Pcm, right: Pcm, rate: int) -> tuple[Side, str]:
     )
 
 
+def _first_speaker(levels: Sequence[Floats]) -> Side | None:
+    """Return which side speaks first, by half a second or more."""
+    frames = 500 // FRAME_MS
+    heard = [np.flatnonzero(_speaks(each)) for each in levels]
+    left, right = (int(each[0]) if len(each) else 10**9 for each in heard)
+    if abs(left - right) < frames:
+        return None
+    return "left" if left < right else "right"
+
+
+def _order(side: Side, first: Side | None) -> str:
+    """Say whether the order of the voices fits a decision: most agents greet."""
+    if first is None:
+        return ""
+    if first != side:
+        return "; the other side speaks first, as a greeting does"
+    return "; but it speaks first, where most agents greet: check it, or give --person"
+
+
 def _with_notes(recording: Recording, offset_ms: float | None) -> Recording:
     """Measure a recording's faults; align its sides, and take the echo out of the person's."""
-    notes: list[str] = []
+    notes, rate = list(recording.notes), recording.rate
     for who, pcm in (("person", recording.person), ("agent", recording.agent)):
-        limit = int(np.abs(pcm.astype(np.int32)).max(initial=0))
-        clipped = float(np.mean(np.abs(pcm.astype(np.int32)) >= limit)) if limit else 0.0
+        low, high = int(pcm.min(initial=0)), int(pcm.max(initial=0))
+        limit = max(high, -low - 1)
+        clipped = np.count_nonzero((pcm >= limit) | (pcm <= -limit)) / len(pcm)
         if limit > 30_000 and clipped > CLIPPED_SHARE:
             notes.append(f"{clipped:.2%} of the {who}'s samples are clipped: edges may move by ms")
+    if float(_levels(recording.agent, rate).max(initial=-120.0)) < SILENT_DBFS:
+        notes.append("the agent's side is silent: its recording may be lost, not its replies")
+    if hole := _holes(recording.person, rate):
+        notes.append(hole)
     if offset_ms:
         recording = _moved(recording, offset_ms)
         notes.append(f"the agent's side was moved by {-offset_ms:g} ms, as given")
-    echo = _echo(recording)
+    echo = _echo(recording.agent, recording.person, rate)
     if echo is not None and offset_ms is None and echo[1] < -EARLY_MS:
         notes.append(
             f"the agent's echo comes {-echo[1]:.0f} ms before its voice: its side is late by at "
@@ -200,13 +275,40 @@ def _with_notes(recording: Recording, offset_ms: float | None) -> Recording:
         )
         recording = _moved(recording, -echo[1])
         echo = echo[0], 0.0
+    person, agent = recording.person, recording.agent
     if echo is not None:
-        notes.append(
-            f"the person's side holds the agent's voice at {echo[0]:.0f} dB, {echo[1]:.0f} ms "
-            "late: silenced where the person is no louder"
-        )
-        recording = replace(recording, person=_without_echo(recording, *echo), echo_db=echo[0])
-    return replace(recording, notes=tuple(notes))
+        notes.append(_echo_note("person", "agent", *echo))
+        person = _without_echo(person, recording.agent, rate, *echo)
+    back = _echo(recording.person, recording.agent, rate)
+    if back is not None:
+        notes.append(_echo_note("agent", "person", *back))
+        agent = _without_echo(agent, recording.person, rate, *back)
+    echo_db = None if echo is None else echo[0]
+    return replace(recording, person=person, agent=agent, echo_db=echo_db, notes=tuple(notes))
+
+
+def _echo_note(held_by: str, voice_of: str, echo_db: float, delay_ms: float) -> str:
+    when = f"{abs(delay_ms):.0f} ms {'late' if delay_ms >= 0 else 'early'}"
+    return (
+        f"the {held_by}'s side holds the {voice_of}'s voice at {echo_db:.0f} dB, {when}: "
+        f"silenced where the {held_by} is no louder"
+    )
+
+
+def _holes(person: Pcm, rate: int) -> str:
+    """Say how long the person's side lost its sound, if it has a microphone's noise elsewhere."""
+    still = _still(person, rate)
+    if not 0 < still.mean() < HOLES_SHARE:
+        return ""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], still.astype(np.int8), [0]])))
+    lengths = (edges[1::2] - edges[::2]) * FRAME_MS
+    lost = lengths[lengths >= HOLE_MS]
+    if not len(lost):
+        return ""
+    return (
+        f"the person's side holds {several(len(lost), 'hole')} of digital silence, the longest "
+        f"{lost.max():,} ms: speech may be missing, and an end there is the hole's"
+    )
 
 
 def _moved(recording: Recording, late_ms: float) -> Recording:
@@ -220,24 +322,23 @@ def _moved(recording: Recording, late_ms: float) -> Recording:
     return replace(recording, agent=agent, offset_ms=-late_ms)
 
 
-def _echo(recording: Recording) -> tuple[float, float] | None:
-    """Return the level in dB and the delay in ms of the agent's voice in the person's channel."""
-    rate = recording.rate
-    person, agent = (_levels(pcm, rate) for pcm in (recording.person, recording.agent))
-    other = _speaks(agent)
+def _echo(voice: Pcm, holder: Pcm, rate: int) -> tuple[float, float] | None:
+    """Return the level in dB and the delay in ms of a side's voice in the other's channel."""
+    held, spoken = (_levels(pcm, rate) for pcm in (holder, voice))
+    other = _speaks(spoken)
     frames, size = 1000 // FRAME_MS, rate * FRAME_MS // 1000
     found: list[tuple[float, float]] = []
     starts = [
         n
-        for n in range(frames, len(agent) - 2 * frames, frames // 2)
+        for n in range(frames, len(spoken) - 2 * frames, frames // 2)
         if other[n : n + frames].mean() > 0.7
-        and np.mean(person[n : n + frames]) < np.mean(agent[n : n + frames]) - ECHO_BELOW_DB
+        and np.mean(held[n : n + frames]) < np.mean(spoken[n : n + frames]) - ECHO_BELOW_DB
     ]
     tried = starts[:: max(1, len(starts) // ECHO_WINDOWS)][:ECHO_WINDOWS]
     lag = round(ECHO_LAG_MS * rate / 1000)
     for n in tried:
-        source = recording.agent[n * size : (n + frames) * size].astype(np.float64)
-        heard = recording.person[n * size - lag : (n + frames) * size + lag].astype(np.float64)
+        source = voice[n * size : (n + frames) * size].astype(np.float64)
+        heard = holder[n * size - lag : (n + frames) * size + lag].astype(np.float64)
         length = 1 << (len(heard) + len(source)).bit_length()
         product = np.fft.rfft(heard, length) * np.conj(np.fft.rfft(source, length))
         match = np.fft.irfft(product, length)[: 2 * lag + 1]
@@ -254,15 +355,15 @@ def _echo(recording: Recording) -> tuple[float, float] | None:
     return float(np.median(levels)), float(np.median(delays))
 
 
-def _without_echo(recording: Recording, echo_db: float, delay_ms: float) -> Pcm:
-    """Return the person's side, silenced where it is no louder than the agent's echo."""
-    rate, size = recording.rate, recording.rate * FRAME_MS // 1000
-    person, agent = (_levels(pcm, rate) for pcm in (recording.person, recording.agent))
+def _without_echo(holder: Pcm, voice: Pcm, rate: int, echo_db: float, delay_ms: float) -> Pcm:
+    """Return a side, silenced where it is no louder than the echo of the other's voice."""
+    size = rate * FRAME_MS // 1000
+    held, heard = (_levels(pcm, rate) for pcm in (holder, voice))
     late = round(delay_ms / FRAME_MS)
     # An echo lasts: of the frames around it, the loudest counts.
-    near = [np.roll(agent, late + by) for by in (-1, 0, 1, 2)]
+    near = [np.roll(heard, late + by) for by in (-1, 0, 1, 2)]
     expected = np.max(near, axis=0) + echo_db + ECHO_MARGIN_DB
-    drop = np.repeat((person < expected) & (expected > SILENT_DBFS), size)
-    kept = recording.person.copy()
+    drop = np.repeat((held < expected) & (expected > SILENT_DBFS), size)
+    kept = holder.copy()
     kept[: len(drop)][drop] = 0
     return kept

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def gaps_ms(recording: Recording) -> list[float | None]:
 WRITERS: dict[str, Callable[[Path], Path]] = {}
 
 
-def written(name: str, rate: int = RATE, **how: str) -> None:
+def written(name: str, rate: int = RATE, **how: Any) -> None:
     def write(folder: Path) -> Path:
         file = folder / name
         # As floats: libsndfile makes noise of integers in MP3.
@@ -111,7 +112,7 @@ def test_a_length_that_a_stream_left_open_is_read(tmp_path: Path, size: int) -> 
 
 
 def sound(
-    samples: NDArray[np.generic], name: str = "call.wav", **how: str
+    samples: NDArray[np.generic], name: str = "call.wav", **how: Any
 ) -> Callable[[Path], Path]:
     def write(folder: Path) -> Path:
         soundfile.write(folder / name, samples, RATE, **how)

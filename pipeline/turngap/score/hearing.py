@@ -68,10 +68,10 @@ Spans = Sequence[tuple[float, float]]  # start and end, in ms
 
 _UNSENT = PacingRecord(packets=0, late_ms_p50=None, late_ms_max=None, starved=False)
 RESUMED = (
-    "the person went on {ms:.0f} ms after the agent had begun, too soon to answer it: taken for "
-    "one turn with a cut-in"
+    "the person went on as soon as the agent had begun, too soon to answer it: taken for one turn "
+    "with a cut-in"
 )
-DOUBTFUL = "the person's end may be {ms:.0f} ms off, and with it the gap"
+DOUBTFUL = f"the person's end may be over {DOUBTFUL_MS:.0f} ms off, and with it the gap"
 BY_ERROR = "the overlap is smaller than its possible error: this may be no cut-in"
 UNDER_ECHO = "the agent's echo may hide the person's last words, which end as it speaks"
 MAY_HAVE_FINISHED = "a recording does not tell whether the agent yielded or had finished"
@@ -195,7 +195,7 @@ def part_turns(person: Sequence[SpeechStretch], agent: Spans) -> list[_Turn]:
             turns.append(_Turn(words, over is not None))
             continue
         if before and before[-1][0] > turn.start_ms and before[-1][1] > turn.end_ms:
-            turn.notes[RESUMED.format(ms=start_ms - before[-1][0])] = 1
+            turn.notes[RESUMED] = 1
         turn.stretches += words
     return turns
 
@@ -375,7 +375,7 @@ class _Maker:
         """Say what of a turn a recording only guesses."""
         notes, error_ms = dict(turn.notes), turn.stretches[-1].end_error_ms
         if error_ms > DOUBTFUL_MS:
-            notes[DOUBTFUL.format(ms=error_ms)] = 1
+            notes[DOUBTFUL] = 1
         if tracked.outcome == "cut_in" and -ns_to_ms(tracked.gap_ns or 0) < error_ms:
             notes[BY_ERROR] = 1
         near_ms = turn.end_ms - DOUBTFUL_MS, turn.end_ms + SPEECH_GAP_MS

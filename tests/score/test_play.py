@@ -19,6 +19,7 @@ from turngap.history.kinds import read_entry
 from turngap.play.options import checked
 from turngap.pytest_plugin.fixture import Turngap
 from turngap.pytest_plugin.options import Options
+from turngap.report.calls import listed, unlisted_words
 from turngap.report.ci import run_junit
 from turngap.report.run import render
 from turngap.score.play import ScorePlan, names_of, score
@@ -191,3 +192,13 @@ def test_a_test_scores_calls_by_the_fixture(calls: Path, tmp_path: Path) -> None
 def test_each_call_has_a_name_of_its_own() -> None:
     files = ["a/call.wav", "b/call.wav", "b/call.flac", "c/monday.wav"]
     assert names_of([Path(file) for file in files]) == ["a-call", "b-call", "b-call-2", "monday"]
+
+
+def test_the_page_of_a_large_set_lists_the_first_and_the_longest_waits(run: Run) -> None:
+    late, silent = run.turns[1], run.turns[0].model_copy(update={"gap_ms": None, "gap_ns": None})
+    many = Run(run.record, (*[run.turns[0]] * 1500, late, silent), run.path)
+    found = listed(many)
+    assert len(found) == 1000
+    assert {1, 200, 1501, 1502} <= set(found) and 1400 not in found
+    assert "of 1502" in unlisted_words(many)
+    assert (len(listed(run)), unlisted_words(run)) == (4, "")

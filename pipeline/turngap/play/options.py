@@ -181,7 +181,7 @@ OPTIONS: tuple[Option, ...] = (
     _O(
         "calls", ("score",), "", "Stereo recordings (WAV, FLAC, Ogg, MP3), or folders of them. The "
         "JSON of Vapi, Retell, Twilio or LiveKit next to a recording is read, too.", Path, REQUIRED,
-        many=True, argument=True,
+        "CALLS", many=True, argument=True,
     ),
     _O(
         "agent", _PLAYERS, BOT, f"The agent to measure: {BOT_HELP}", default="embedded",

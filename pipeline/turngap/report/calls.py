@@ -1,5 +1,6 @@
 """The parts of a report that only a run has which was scored from recorded calls."""
 
+import math
 from collections.abc import Iterable, Sequence
 from statistics import median
 
@@ -18,6 +19,30 @@ NO_STAGES = (
 )
 # On a terminal, the calls of a larger run are counted and not listed.
 MOST_LISTED = 5
+
+# A page lists so many turns: the first ones, which it draws, and those with the longest wait.
+FIRST_TURNS, LONGEST_WAITS = 200, 800
+
+
+def listed(run: Run) -> range | set[int]:
+    """Return the numbers of the turns that a page lists: all, but of a large set of calls."""
+    every = range(1, len(run.turns) + 1)
+    if run.record.scored is None or len(every) <= FIRST_TURNS + LONGEST_WAITS:
+        return every
+    waits = [math.inf if turn.gap_ms is None else turn.gap_ms for turn in run.turns]
+    longest = sorted(every[FIRST_TURNS:], key=lambda number: waits[number - 1], reverse=True)
+    return {*every[:FIRST_TURNS], *longest[:LONGEST_WAITS]}
+
+
+def unlisted_words(run: Run) -> str:
+    """Say which turns a page leaves out; empty if it lists all."""
+    n = len(listed(run))
+    return (
+        f"the first {FIRST_TURNS} and the {LONGEST_WAITS} with the longest wait or no reply, of "
+        f"{len(run.turns)}: `turngap report --csv FILE` writes all"
+        if n < len(run.turns)
+        else ""
+    )
 
 
 def is_scored(turn: Turn) -> bool:

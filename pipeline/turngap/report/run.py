@@ -109,7 +109,8 @@ def run_report(run: Run, *, with_turns: bool = False) -> Report:
         if run.turns:
             anchors = [_anchor(number) for number, _ in enumerate(run.turns, start=1)]
             sections.insert(-1, Section("What was heard", [evidence(run, anchors)]))
-        sections.insert(-1, Section("Turns", [_cards(run)]))
+        unlisted = lines(("turns", calls.unlisted_words(run)))
+        sections.insert(-1, Section("Turns", [unlisted, _cards(run)]))
     return Report(
         command="replay" if scored is None else "score",
         subject=" · ".join([*words.run_words(record), played]),
@@ -174,7 +175,8 @@ def _figures(run: Run, summary: Summary) -> list[Item]:
 def _plot(run: Run, summary: Summary) -> list[Item]:
     if not run.turns:
         return []
-    counted = [(t, _anchor(n)) for n, t in enumerate(run.turns, 1) if t.left_out is None]
+    listed, numbered = calls.listed(run), enumerate(run.turns, 1)
+    counted = [(t, _anchor(n) if n in listed else "") for n, t in numbered if t.left_out is None]
     figure, remark = words.hit_rate_words(summary.hit_rate)
     gaps = ", ".join(f"{k} {words.percentile_words(p)[0]}" for k, p in summary.gap_ms.items())
     spoken = (
@@ -380,7 +382,7 @@ def _anchor(number: int) -> str:
 
 
 def _cards(run: Run) -> Cards:
-    domain = charts.domain_of(run.turns)
+    domain, listed = charts.domain_of(run.turns), calls.listed(run)
     cards = [
         Card(
             anchor=_anchor(number),
@@ -392,6 +394,7 @@ def _cards(run: Run) -> Cards:
             open=turn.outcome != "answered",
         )
         for number, turn in enumerate(run.turns, start=1)
+        if number in listed
     ]
     return Cards(cards, [o for o in OUTCOMES if any(t.outcome == o for t in run.turns)])
 
@@ -437,10 +440,11 @@ def turn_lines(turn: Turn) -> list[Line]:
     if error := calls.error_words(turn):
         found.append(Line("error", error, "dim"))
     found += [Line("note", note) for note in turn_words.notes_of(turn)]
-    found.append(Line("said", turn.say, where=EVERYWHERE if calls.is_scored(turn) else PAGE))
     if not calls.is_scored(turn):
         heard = printable(turn.transcript) or "(nothing reported)"
-        found.append(Line("heard", heard, "dim", short=True))
+        found += [Line("said", turn.say, where=PAGE), Line("heard", heard, "dim", short=True)]
+    elif turn.say:
+        found.append(Line("said", printable(turn.say), short=True))
     if reply := printable(turn.reply):
         found.append(Line("replied", reply, "dim", short=True))
     if answer := turn_words.answer_words(turn):

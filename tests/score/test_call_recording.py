@@ -111,6 +111,15 @@ def test_a_length_that_a_stream_left_open_is_read(tmp_path: Path, size: int) -> 
     assert len(gaps_ms(read_recording(header_says(size)(tmp_path), person="left"))) == 3
 
 
+@pytest.mark.parametrize("kept", [-3, 260_000])
+def test_a_file_that_was_cut_is_scored_as_far_as_it_goes(tmp_path: Path, kept: int) -> None:
+    file = raw(written_call(tmp_path)[:kept])(tmp_path)
+
+    gaps = gaps_ms(read_recording(file, person="left"))
+
+    assert gaps[0] == pytest.approx(GAP_MS, abs=40)
+
+
 def sound(
     samples: NDArray[np.generic], name: str = "call.wav", **how: Any
 ) -> Callable[[Path], Path]:
@@ -127,6 +136,10 @@ def raw(content: bytes, name: str = "call.wav") -> Callable[[Path], Path]:
         return folder / name
 
     return write
+
+
+def written_call(folder: Path, name: str = "call.wav") -> bytes:
+    return sound(call(), name)(folder).read_bytes()
 
 
 MONO = call()[:, 0]
@@ -166,6 +179,17 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str, str]] = {
         "call.not_audio",
         "not numbers",
     ),
+    "two files in one": (
+        lambda folder: raw(written_call(folder) * 2)(folder),
+        "call.not_audio",
+        "a second file begins",
+    ),
+    "half a FLAC file": (
+        lambda folder: raw(written_call(folder, "call.flac")[:20_000], "call.flac")(folder),
+        "call.not_audio",
+        "not audio",
+    ),
+    "a format of phones": (raw(b"\0\0\0 ftypM4A ", "call.m4a"), "call.not_audio", "ffmpeg -i"),
     "a header of no samples": (header_says(0), "call.not_audio", "holds no samples"),
 }  # fmt: skip
 
@@ -178,9 +202,10 @@ def test_what_cannot_be_scored_is_refused_with_the_reason(tmp_path: Path, name: 
         read_recording(write(tmp_path), person="left")
 
     assert refused.value.kind == kind
+    assert refused.value.hint
 
 
-def test_a_call_of_days_by_its_header_is_refused(tmp_path: Path) -> None:
+def test_a_call_of_over_two_hours_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "long.flac"
     soundfile.write(file, np.zeros((8000 * 7300, 2), np.int16), 8000)
 

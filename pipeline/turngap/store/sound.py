@@ -76,6 +76,7 @@ def read_sound(
     import soundfile
 
     name, typed = harmless(f"{at}: {file}" if at else str(file)), shlex.quote(str(file))
+    allowed = _allowed(channels, typed, call=call)
     try:
         with os.fdopen(open_regular(file, below=below), "rb") as opened:
             try:
@@ -91,10 +92,10 @@ def read_sound(
                     samples = np.concatenate([np.empty((0, channels), np.int16), *blocks])
                     return Sound(samples, rate)
             except soundfile.LibsndfileError as e:
-                fault = _fault(opened.fileno(), typed) or (e.error_string, _allowed(channels))
+                fault = _fault(opened.fileno(), typed) or (e.error_string, allowed)
                 raise _UnreadableError(*fault) from e
     except (OSError, _UnreadableError) as e:
-        why, hint = getattr(e, "strerror", None) or str(e), _allowed(channels)
+        why, hint = getattr(e, "strerror", None) or str(e), allowed
         if isinstance(e, _UnreadableError):
             why, hint = e.args
         message = f"{name} is not audio that can be read: {why}"
@@ -130,9 +131,16 @@ def _fault(descriptor: int, typed: str) -> tuple[str, str] | None:
     return None
 
 
-def _allowed(channels: int) -> str:
+def _allowed(channels: int, typed: str, *, call: bool) -> str:
+    """Say what may be given."""
     shape = "one channel" if channels == 1 else f"{channels} channels"
-    return f"allowed: WAV or FLAC, {shape}, {MIN_RATE // 1000} to {MAX_RATE // 1000} kHz"
+    rates = f"{MIN_RATE // 1000} to {MAX_RATE // 1000} kHz"
+    if call:
+        return (
+            f"allowed: WAV, FLAC, Ogg, MP3 or AIFF, {shape}, {rates}; "
+            f"`ffmpeg -i {typed} new.wav` makes a WAV file"
+        )
+    return f"allowed: WAV or FLAC, {shape}, {rates}"
 
 
 def _check_form(
@@ -140,7 +148,9 @@ def _check_form(
 ) -> None:
     if sound.format not in (CALL_FORMATS if call else FORMATS):
         message = f"{name} is {sound.format}, expected WAV or FLAC"
-        hint = f"{_allowed(channels)}; `ffmpeg -i {typed} new.wav` makes one"
+        hint = _allowed(channels, typed, call=call)
+        if not call:
+            hint += f"; `ffmpeg -i {typed} new.wav` makes one"
         raise InputError(f"{what}.not_audio", message, hint=hint)
     if call and sound.channels != channels:
         raise InputError(
@@ -188,7 +198,8 @@ def _bounds(
             f"{what}.too_long",
             f"{name} lasts {(last - first) / rate:.0f} s, by its header; "
             f"expected at most {most_ms / 1000:.0f} s",
-            hint=f"cut it into turns; if the header is wrong, `sox {typed} new.wav` mends it",
+            hint=f"cut it into {'shorter calls' if most_ms == MAX_CALL_MS else 'turns'}; "
+            f"if the header is wrong, `sox {typed} new.wav` mends it",
         )
     return first, max(first, last)
 

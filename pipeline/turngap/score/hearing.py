@@ -26,6 +26,7 @@ from turngap.core.events import (
     AgentSound,
     AgentSpeech,
     Event,
+    Flush,
     TrackedTurn,
     TurnEnded,
     UserBackchannel,
@@ -40,7 +41,7 @@ from turngap.core.stored import (
     PacingRecord,
     PauseRecord,
 )
-from turngap.core.turns import TurnTracker
+from turngap.core.turns import YIELDS_MS, TurnTracker
 from turngap.scenario.speech import DOUBTFUL_MS, SpeechStretch, find_stretches
 from turngap.score.claims import Claims
 from turngap.score.recording import Recording
@@ -74,6 +75,10 @@ RESUMED = (
 DOUBTFUL = f"the person's end may be over {DOUBTFUL_MS:.0f} ms off, and with it the gap"
 BY_ERROR = "the overlap is smaller than its possible error: this may be no cut-in"
 UNDER_ECHO = "the agent's echo may hide the person's last words, which end as it speaks"
+BROKEN_OFF = (
+    "the agent began in a pause and stopped when the person went on: taken for a cut-in, though it "
+    "may have been assent"
+)
 MAY_HAVE_FINISHED = "a recording does not tell whether the agent yielded or had finished"
 
 
@@ -256,6 +261,9 @@ def _track(
         tracker.feed(UserSpeech(number, *bounds, turn.over_reply, budget_ms))
         for hum in turn.backchannels:
             tracker.feed(UserBackchannel(ms_to_ns(hum.start_ms)))
+        for end_ms in _broken_off(turn, agent):
+            turn.notes[BROKEN_OFF] = 1
+            tracker.feed(Flush(at_ns=ms_to_ns(end_ms) + 1))
     for event in events:
         tracker.feed(event)
     tracked: list[TrackedTurn] = []
@@ -277,6 +285,16 @@ def _track(
         # How much silence was sent before the first word, a recording does not tell.
         tracked.append(replace(one, lead_ns=None, yield_ns=None if too_short else one.yield_ns))
     return tracked
+
+
+def _broken_off(turn: _Turn, agent: Spans) -> Iterator[float]:
+    """Yield when the agent stopped what it had begun in a pause of a person who then went on."""
+    for before, after in pairwise(turn.stretches):
+        for start_ms, end_ms in agent:
+            inside = before.end_ms < start_ms < after.start_ms
+            stops = after.start_ms + LEAST_YIELD_MS < end_ms < after.start_ms + YIELDS_MS
+            if inside and stops and end_ms < turn.end_ms:
+                yield end_ms
 
 
 def _reply_over_ms(onset_ms: float, agent: Spans, upto_ms: float) -> float:

@@ -11,6 +11,7 @@ from turngap.core.counts import claimed_gap
 from turngap.scenario.speech import SpeechStretch, find_stretches
 from turngap.score.claims import Claims
 from turngap.score.hearing import (
+    BROKEN_OFF,
     MAY_HAVE_FINISHED,
     RESUMED,
     HeardCall,
@@ -18,6 +19,7 @@ from turngap.score.hearing import (
     part_turns,
 )
 from turngap.score.recording import Recording
+from turngap.testing.agent import voice
 
 NEAR_MS = 20.0
 _WORDS = spoken(before_ms=50, after_ms=50)
@@ -202,6 +204,31 @@ def test_words_of_one_sentence_stay_together_over_the_agent() -> None:
 def test_assent_of_the_agent_takes_no_floor() -> None:
     assert parted([(0, 2000), (2700, 4000)], [(1500, 1900)]) == [(0, 4000)]
     assert parted([(0, 2000), (2700, 4000)], [(2400, 2650)]) == [(0, 4000)]
+
+
+@pytest.mark.parametrize(
+    ("from_ms", "to_ms", "outcome"),
+    [
+        (-300.0, 300.0, "cut_in"),  # began in the pause, stopped for the person
+        (100.0, 700.0, "cut_in"),  # began before it could know
+        (300.0, 500.0, "cut_in"),  # torn off
+        (300.0, 900.0, "answered"),  # assent
+        (-350.0, -100.0, "answered"),  # assent in the pause
+    ],
+)
+def test_an_agent_that_stops_for_a_person_who_goes_on_cut_in(
+    from_ms: float, to_ms: float, outcome: str
+) -> None:
+    on_ms = 1000 + SAID + 700
+    person = side([1000, *long(on_ms, 2)], 9000)
+    agent = side([on_ms + 2 * SAID + 600], 9000)
+    first, last = (round((on_ms + ms) * RATE / 1000) for ms in (from_ms, to_ms))
+    agent[first:last] = voice(to_ms - from_ms, RATE)[: last - first]
+
+    (turn,) = heard(person, agent).turns
+
+    assert turn.outcome == outcome
+    assert (BROKEN_OFF in turn.notes) == (outcome == "cut_in")
 
 
 def test_assent_of_the_person() -> None:

@@ -56,6 +56,9 @@ ASSENT_MS, GOES_ON_MS = 600.0, 300.0
 DIES_AWAY_MS = 1000.0
 # No agent hears an interruption and stops in less: it had finished by itself.
 LEAST_YIELD_MS = 100.0
+# Who begins this soon after the other does not know of it, and no one says "mm-hm" in so short a
+# time: such a start is torn off, and was on its way for this long at most.
+UNAWARE_MS, TORN_OFF_MS, STARTS_MS = 150.0, 250.0, 500.0
 # Both sides are silent for so long: the air is dead.
 DEAD_AIR_MS = 2000.0
 # A hole torn into a reply: digital silence, with sound up to its edges.
@@ -291,9 +294,10 @@ def _broken_off(turn: _Turn, agent: Spans) -> Iterator[float]:
     """Yield when the agent stopped what it had begun in a pause of a person who then went on."""
     for before, after in pairwise(turn.stretches):
         for start_ms, end_ms in agent:
-            inside = before.end_ms < start_ms < after.start_ms
+            late_ms, torn = start_ms - after.start_ms, end_ms - start_ms < TORN_OFF_MS
+            begins = start_ms > before.end_ms and late_ms < (STARTS_MS if torn else UNAWARE_MS)
             stops = after.start_ms + LEAST_YIELD_MS < end_ms < after.start_ms + YIELDS_MS
-            if inside and stops and end_ms < turn.end_ms:
+            if begins and stops and end_ms < turn.end_ms:
                 yield end_ms
 
 

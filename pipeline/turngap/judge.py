@@ -258,6 +258,12 @@ def expectations(run: Run, library: Path | None) -> Mapping[str, Scenario]:
     Raises:
         InputError: one is missing, or has changed since it was played.
     """
+    if run.record.scored is not None:
+        raise InputError(
+            "judge.scored",
+            f"{run.path} was scored from recordings, and nothing says what their answers should be",
+            hint="turngap score CALLS --transcribe STT writes down what the agent says",
+        )
     folder = library_dir(library)
     known = {path.stem: path for path in library_paths(folder)}
     names = dict.fromkeys(turn.scenario for turn in run.turns)

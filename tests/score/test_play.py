@@ -13,6 +13,7 @@ from otlp_collector import collector
 from recorded_calls import RATE, make_call, silence
 
 import turngap
+from turngap.check import baseline
 from turngap.check.stored import OTHER_CALLS, compare_stored
 from turngap.core.errors import InputError
 from turngap.history.kinds import read_entry
@@ -109,6 +110,17 @@ def test_runs_of_other_calls_are_not_compared(run: Run) -> None:
     assert (check.verdict, check.why) == ("cannot_compare", (OTHER_CALLS,))
     played = Run(run.record.model_copy(update={"scored": None}), run.turns, run.path)
     assert "were played" in compare_stored(played, run).why[0]
+
+
+def test_what_takes_no_scored_run_says_what_to_do(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InputError, match="is a folder"):
+        baseline.load(run.path)
+    judged = turngap_here(capsys, "judge", run.path, "--transcribe", "pocketsphinx")
+    assert judged.code == 2 and "turngap score CALLS --transcribe" in judged.err
+    shown = turngap_here(capsys, "history", "diff", run.path, run.path).out
+    assert "MarksObserver" not in shown and "caller on time" not in shown
 
 
 def test_the_command_gates_and_prints_what_replay_prints(

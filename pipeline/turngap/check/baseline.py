@@ -139,6 +139,12 @@ def load(path: Path) -> BaselineRecord:
     Raises:
         InputError: the file is missing, cut short, of another schema version, or no baseline.
     """
+    if path.is_dir():
+        raise InputError(
+            "baseline.folder",
+            f"{path} is a folder: a baseline is a file, and check plays against the agent",
+            hint="turngap history diff A B compares two stored runs, played or scored",
+        )
     hint = f"turngap check --save {shlex.quote(str(path))} makes one"
     return read_document(path, BaselineRecord, hint=hint, links=True)
 

@@ -202,7 +202,7 @@ def _stages(record: CheckRecord, candidate: Run | None, reference: Run | None) -
         Line("llm", text, where=EVERYWHERE - TERMINAL)
         for text in llm_words(candidate, reference, words.own_name(record))
     ]
-    if candidate is not None:
+    if candidate is not None and candidate.record.scored is None:
         names = (stage.name for turn in candidate.turns for stage in turn.stages)
         said += [Line("marks", text) for text in report_words.marks_words(names)]
     where = EVERYWHERE if record.stages else PAGE
@@ -279,11 +279,13 @@ def measured_items(record: CheckRecord, candidate: Run | None, reference: Run | 
     """Build the last section of a check, which is folded on its page."""
     different = words.differences(record)
     unusual = EVERYWHERE if record.starved_ms != STARVED_MS else PAGE
+    caller = words.starved_words(record) or report_words.ON_TIME
+    scored = candidate is not None and candidate.record.scored is not None
     basis = Lines(
         [
             Line("compared" if record.reference else "played", words.pairs_played(record)),
             *(Line(name, words.side_words(side)) for name, side in reversed(words.sides(record))),
-            Line("caller", words.starved_words(record) or report_words.ON_TIME),
+            *([] if scored else [Line("caller", caller)]),
             Line("accepted", words.accepted_words(record), "strong", unusual),
             *([Line("saved", saved)] if (saved := words.saved_words(record)) else []),
         ]

@@ -237,6 +237,9 @@ def test_assent_of_the_person() -> None:
     # Over the end of the reply it is a turn, and so is more than a sound.
     assert len(parted([(0, 1000), (3000, 3400)], [(1500, 3600)])) == 2
     assert len(parted([(0, 1000), (3000, 3800)], [(1500, 6000)])) == 2
+    # The agent stops for it, and answers.
+    stop = parted([(0, 1000), (8000, 8400)], [(1500, 8900), (9700, 12_000)])
+    assert stop == [(0, 1000), (8000, 8400)]
     # In the agent's own pause, which ends too soon to answer.
     assert len(parted([(0, 1000), (3000, 3400)], [(1500, 2500), (3100, 5000)])) == 1
     assert len(parted([(0, 1000), (3000, 3400)], [(1500, 2500), (3500, 5000)])) == 2
@@ -254,6 +257,17 @@ def test_an_interrupted_reply_that_dies_away_answers_nothing() -> None:
 
 
 # --- a long side ----------------------------------------------------------------------------------
+
+
+def test_one_loud_sound_leaves_no_other_speech_out() -> None:
+    starts = [1000.0, 6000, 11_000, 16_000]
+    pcm = side(starts, 20_000)
+    pcm[RATE * 5 :] = (pcm[RATE * 5 :] * 0.05).astype(pcm.dtype)  # -26 dB
+
+    found = find_stretches(pcm, RATE)
+
+    assert [stretch.is_soft for stretch in found] == [False] * len(found)
+    assert len(found) >= len(starts)
 
 
 def test_stretches_of_a_long_side() -> None:

@@ -6,7 +6,7 @@ reason next to it and none was fitted; `benchmarks/labels.py` measures how exact
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, TypeVar
 
@@ -217,24 +217,28 @@ def find_speech(pcm: Pcm, rate: int) -> FoundSpeech | None:
 
 @dataclass(frozen=True, slots=True)
 class SpeechStretch:
-    """A stretch of speech in a long recording; each bound with its error, all in ms."""
+    """A stretch of speech in a long recording; each bound with its error, all in ms.
+
+    `is_soft`: it is so far below most of the speech that it is another's, or an echo.
+    """
 
     start_ms: float
     end_ms: float
     start_error_ms: float
     end_error_ms: float
+    is_soft: bool = False
 
 
 # A long recording is searched in parts of about this length, which end where it is quiet.
 PART_MS = 30_000
-# Speech of the same person is not softer than this, by the loudest tenth of its 20 ms.
-SOFTEST_DB = 26.0
+# Speech of the same person is not so far below the middle of it, by the loudest tenth of a stretch.
+SOFTEST_DB = 20.0
 
 
 def find_stretches(pcm: Pcm, rate: int) -> list[SpeechStretch]:
     """Return every stretch of speech in a recording of any length, such as one side of a call.
 
-    The rules are those of `find_speech`. Speech far softer than the rest is another's, or an echo.
+    The rules are those of `find_speech`.
     """
     found: list[tuple[SpeechStretch, float]] = []
     for first, last in _parts(pcm, rate):
@@ -249,8 +253,12 @@ def find_stretches(pcm: Pcm, rate: int) -> list[SpeechStretch]:
                 bounds = (at_ms + start_ms, at_ms + end_ms, start.error_ms, end.error_ms)
                 level = _loud_db(part[round(start_ms * rate / 1000) : round(end_ms * rate / 1000)])
                 found.append((SpeechStretch(*bounds), level))
-    loud = max((level for _, level in found), default=0.0)
-    return [stretch for stretch, level in found if level >= loud - SOFTEST_DB]
+    lengths = [stretch.end_ms - stretch.start_ms for stretch, _ in found]
+    by_level = sorted(zip((level for _, level in found), lengths, strict=True))
+    so_far = np.cumsum([length for _, length in by_level])
+    middle = int(np.searchsorted(so_far, so_far[-1] / 2)) if found else 0
+    softest = by_level[middle][0] - SOFTEST_DB if found else 0.0
+    return [replace(stretch, is_soft=level < softest) for stretch, level in found]
 
 
 def _parts(pcm: Pcm, rate: int) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,7 @@ turns are made by the live turn tracker, on a clock that begins with the recordi
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from math import inf
 
 import numpy as np
@@ -52,6 +52,9 @@ WAITED_MS = 3000.0
 REACTION_MS = 400.0
 # A sound of assent is no longer, where the agent goes on for this long after it.
 ASSENT_MS, GOES_ON_MS = 600.0, 300.0
+# An agent that yields to a short sound does so within this time, and answers it after a longer
+# silence than there is between two sentences.
+YIELDED_MS, ANSWERS_MS = 1000.0, 700.0
 # An interrupted agent is silent this long after the person's words, or else it took the floor.
 DIES_AWAY_MS = 1000.0
 # No agent hears an interruption and stops in less: it had finished by itself.
@@ -81,6 +84,10 @@ UNDER_ECHO = "the agent's echo may hide the person's last words, which end as it
 BROKEN_OFF = (
     "the agent began in a pause and stopped when the person went on: taken for a cut-in, though it "
     "may have been assent"
+)
+SOFT = (
+    "speech in the person's channel that is far softer than the rest was left out as another's "
+    "({n} times)"
 )
 MAY_HAVE_FINISHED = "a recording does not tell whether the agent yielded or had finished"
 
@@ -129,7 +136,8 @@ def hear_call(
 
     Turns without `audio.file` are not stored yet: the windows say which samples each needs.
     """
-    person = find_stretches(recording.person, recording.rate)
+    every = find_stretches(recording.person, recording.rate)
+    person = [stretch for stretch in every if not stretch.is_soft]
     events = _agent_events(recording.agent, recording.rate)
     ends_ms = len(recording.agent) * 1000 / recording.rate
     agent = _agent_spans(events, ends_ms)
@@ -146,7 +154,9 @@ def hear_call(
     ]
     if made:
         made[0] = made[0].model_copy(update={"greeting_ms": greeting_ms})
-    return HeardCall(tuple(made), windows, greeting_ms)
+    left_out = len(every) - len(person)
+    notes = (SOFT.format(n=left_out),) if left_out else ()
+    return HeardCall(tuple(made), windows, greeting_ms, notes)
 
 
 def _agent_spans(events: Sequence[Event], ends_ms: float) -> list[tuple[float, float]]:
@@ -190,12 +200,16 @@ def part_turns(person: Sequence[SpeechStretch], agent: Spans) -> list[_Turn]:
     """Part the person's speech into turns, by where the agent took the floor."""
     turns: list[_Turn] = []
     starts, ends = [a for a, _ in agent], [b for _, b in agent]
-    for words in _utterances(person):
+    utterances = _utterances(person)
+    for words, following in zip_longest(utterances, utterances[1:]):
+        next_ms = following[0].start_ms if following else inf
         start_ms, end_ms = words[0].start_ms, words[-1].end_ms
         turn = turns[-1] if turns else None
         before = agent[: bisect_left(starts, start_ms)]
         over = before[-1] if before and before[-1][1] > start_ms else None
-        if end_ms - start_ms < ASSENT_MS and _is_assent(start_ms, end_ms, agent[: len(before) + 1]):
+        heard = agent[: len(before) + 1]
+        short = end_ms - start_ms < ASSENT_MS and _is_assent(start_ms, end_ms, heard)
+        if short and not _is_answer_to(end_ms, heard[-2:], next_ms):
             if turn is not None:  # over a greeting it belongs to no turn
                 turn.backchannels.append(words[0])
             continue
@@ -220,6 +234,17 @@ def _is_assent(start_ms: float, end_ms: float, agent: Spans) -> bool:
             or (n > 0 and start_ms <= a < end_ms and a - agent[n - 1][1] < QUIET_MS)
         )
         for n, (a, b) in list(enumerate(agent))[-2:]
+    )
+
+
+def _is_answer_to(end_ms: float, agent: Spans, next_ms: float) -> bool:
+    """Return whether the agent stopped for a short sound, and then spoke before the person did.
+
+    `agent`: the agent's speech over the sound, and its next.
+    """
+    return any(
+        end_ms < b < end_ms + YIELDED_MS and b + ANSWERS_MS <= a < next_ms
+        for (_, b), (a, _) in pairwise(agent)
     )
 
 

@@ -4,6 +4,7 @@ A call's turns are on the disk before the next call is stored, so that a run whi
 loses the calls in flight and nothing else.
 """
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -199,12 +200,11 @@ def names_of(files: Sequence[Path]) -> list[str]:
     """Name each call after its file, and after its folder too where several have one name."""
     stems = Counter(file.stem for file in files)
     names = [f.stem if stems[f.stem] == 1 else f"{f.resolve().parent.name}-{f.stem}" for f in files]
-    found: Counter[str] = Counter()
-    unique: list[str] = []
+    unique: dict[str, None] = {}
     for name in names:
-        found[name] += 1
-        unique.append(name if found[name] == 1 else f"{name}-{found[name]}")
-    return unique
+        numbered = itertools.chain([name], (f"{name}-{n}" for n in itertools.count(2)))
+        unique[next(each for each in numbered if each not in unique)] = None
+    return [*unique]
 
 
 class _RunOfCalls:

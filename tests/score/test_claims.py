@@ -96,6 +96,14 @@ def test_without_values_the_median_is_of_the_call(tmp_path: Path) -> None:
     assert (claims.latency_ms, claims.per_turn) == ((800,), False)
 
 
+def test_latencies_with_a_gap_belong_to_no_turn(tmp_path: Path) -> None:
+    latency = {"e2e": {"p50": 800, "values": [700, None, 900]}}
+    claims = read_claims(beside(tmp_path, {**RETELL, "latency": latency}))
+
+    assert claims is not None
+    assert (claims.latency_ms, claims.per_turn) == ((800,), False)
+
+
 def test_twilio_names_the_call(tmp_path: Path) -> None:
     claims = read_claims(beside(tmp_path, TWILIO))
 
@@ -116,6 +124,8 @@ def test_livekit_puts_the_agent_on_the_left(tmp_path: Path) -> None:
         {**RETELL, "latency": {"e2e": {"values": ["fast", None, -3, 1e400]}}},
         {**RETELL, "transcript_object": [7, None, {"words": [{"start": "soon"}]}]},
         {**RETELL, "start_timestamp": 1e30},
+        {**RETELL, "start_timestamp": 10**400},
+        {**RETELL, "latency": {"e2e": {"values": [True, 700, 10**400]}}},
         {**VAPI, "artifact": ["no", "object"]},
         {**VAPI, "artifact": {"messages": {"role": "user"}}},
         {**LIVEKIT, "started_at": "yesterday", "room_composite": 7},

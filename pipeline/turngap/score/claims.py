@@ -135,8 +135,8 @@ def _vapi(call: Mapping[str, Any]) -> Claims:
     artifact = _object(call.get("artifact"))
     metrics = _object(artifact.get("performanceMetrics"))
     each = [_object(turn).get("turnLatency") for turn in _list(metrics.get("turnLatencies"))]
-    turns = tuple(_numbers(each))
-    average = tuple(_numbers([metrics.get("turnLatencyAverage")]))
+    turns = _numbers(each)
+    average = _numbers([metrics.get("turnLatencyAverage")])
     messages = _list(artifact.get("messages") or call.get("messages"))
     return Claims(
         platform="Vapi",
@@ -160,8 +160,8 @@ def _vapi(call: Mapping[str, Any]) -> Claims:
 
 def _retell(call: Mapping[str, Any]) -> Claims:
     e2e = _object(_object(call.get("latency")).get("e2e"))
-    values = tuple(_numbers(_list(e2e.get("values"))))
-    median = tuple(_numbers([e2e.get("p50")]))
+    values = _numbers(_list(e2e.get("values")))
+    median = _numbers([e2e.get("p50")])
     spoken: list[tuple[Any, float | None, float | None, Any]] = []
     for part in map(_object, _list(call.get("transcript_object"))):
         words = [_object(word) for word in _list(part.get("words"))]
@@ -232,8 +232,8 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any) -> float | None:
-    with suppress(ValueError, TypeError):
-        return finite(float(value)) if isinstance(value, int | float | str) else None
+    with suppress(ValueError, OverflowError):
+        return finite(float(value) if isinstance(value, str) else value)
     return None
 
 
@@ -242,10 +242,11 @@ def _seconds(value: Any) -> float | None:
     return None if number is None else number * 1000
 
 
-def _numbers(values: Iterable[Any]) -> Iterator[float]:
-    for value in values:
-        if (number := _number(value)) is not None and number >= 0:
-            yield number
+def _numbers(values: Sequence[Any]) -> tuple[float, ...]:
+    """Return figures of turns; none if one is missing, because the others' turns are not known."""
+    numbers = [_number(value) for value in values[:MOST_SAID]]
+    figures = tuple(number for number in numbers if number is not None and number >= 0)
+    return figures if len(figures) == len(values) else ()
 
 
 def _utc(value: float | None, per_second: float) -> str:

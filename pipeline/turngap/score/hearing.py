@@ -46,8 +46,8 @@ from turngap.scenario.speech import DOUBTFUL_MS, SpeechStretch, find_stretches
 from turngap.score.claims import Claims
 from turngap.score.recording import Recording
 
-# A person who pauses for longer has waited for an answer.
-WAITED_MS = 3000.0
+# A person who pauses for longer has waited for an answer; from half of it on, maybe.
+WAITED_MS = 2000.0
 # No one hears an agent and answers it in less: a person who goes on sooner had not finished.
 REACTION_MS = 400.0
 # A sound of assent is no longer, where the agent goes on for this long after it.
@@ -66,8 +66,9 @@ UNAWARE_MS, TORN_OFF_MS, STARTS_MS = 150.0, 250.0, 500.0
 DEAD_AIR_MS = 2000.0
 # A hole torn into a reply: digital silence, with sound up to its edges.
 TORN_MS, TORN_EDGE_MS, TORN_BELOW_DB = 150.0, 5.0, 26.0
-# A turn's recording begins so much before the person does.
-LEAD_MS = 300.0
+# A turn's recording begins so much before the person does, a call's first with a greeting; what
+# lies far behind a turn, such as a voicemail's silence, is in none.
+LEAD_MS, GREETING_MS, LONGEST_MS = 300.0, 30_000.0, 480_000.0
 # Transcripts are this early at most.
 EARLY_WORDS_MS = 1000.0
 
@@ -85,6 +86,8 @@ BROKEN_OFF = (
     "the agent began in a pause and stopped when the person went on: taken for a cut-in, though it "
     "may have been assent"
 )
+MAY_HAVE_WAITED = "the person paused for over 1 s and went on: they may have waited for an answer"
+MAY_BE_ASSENT = "a short sound of the person over the reply was taken for assent"
 SOFT = (
     "speech in the person's channel that is far softer than the rest was left out as another's "
     "({n} times)"
@@ -212,12 +215,15 @@ def part_turns(person: Sequence[SpeechStretch], agent: Spans) -> list[_Turn]:
         if short and not _is_answer_to(end_ms, heard[-2:], next_ms):
             if turn is not None:  # over a greeting it belongs to no turn
                 turn.backchannels.append(words[0])
+                turn.notes[MAY_BE_ASSENT] = 1
             continue
         if turn is None or _is_answered(turn, start_ms, before[bisect_right(ends, turn.end_ms) :]):
             turns.append(_Turn(words, over is not None))
             continue
         if before and before[-1][0] > turn.start_ms and before[-1][1] > turn.end_ms:
             turn.notes[RESUMED] = 1
+        elif start_ms - turn.end_ms > WAITED_MS / 2:
+            turn.notes[MAY_HAVE_WAITED] = 1
         turn.stretches += words
     return turns
 
@@ -350,10 +356,14 @@ def _claimed(claims: Claims | None, tracked: Sequence[TrackedTurn]) -> dict[int,
 
 def _windows(turns: Sequence[_Turn], rate: int, samples: int) -> tuple[tuple[int, int], ...]:
     """Return the first and last sample of each turn's part of the recording."""
-    firsts = [0]
+    firsts = [round(max(0.0, turn.start_ms - GREETING_MS) * rate / 1000) for turn in turns[:1]]
     for before, turn in pairwise(turns):
         firsts.append(round(max(before.end_ms, turn.start_ms - LEAD_MS) * rate / 1000))
-    return tuple(zip(firsts[: len(turns)], [*firsts[1:], samples], strict=False))
+    longest = round(LONGEST_MS * rate / 1000)
+    return tuple(
+        (first, min(last, first + longest))
+        for first, last in zip(firsts, [*firsts[1:], samples], strict=False)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,7 +214,8 @@ class LocalWorker:
                         stdout=printed,
                         stderr=printed,
                         pass_fds=[theirs.fileno()],
-                        env={**os.environ, PARENT_HOLDS_STDIN: "1"},
+                        # Each works on one processor; more threads take 1.6 times the CPU.
+                        env={"OPENBLAS_NUM_THREADS": "1", **os.environ, PARENT_HOLDS_STDIN: "1"},
                         start_new_session=True,  # a Ctrl-C in the terminal is the parent's
                     )
             except OSError as e:

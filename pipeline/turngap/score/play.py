@@ -140,15 +140,15 @@ def score_call(task: _Task, on_result: OnResult) -> None:
 
 def _heard(task: _Task) -> _Scored:
     plan, file = task.plan, task.file
-    claims, unread, person = None, "", plan.person
+    claims, unread, side = None, "", plan.person
     try:
         claims = read_claims(file)
     except ValueError as e:
         unread = f"what its platform wrote is left out: {e}"
-    if person == "auto" and claims is not None and claims.person is not None:
-        person = claims.person
-    recording = read_recording(file, person=person, offset_ms=plan.offset_ms)
-    if claims is not None and person != plan.person:
+    if side == "auto" and claims is not None and claims.person is not None:
+        side = claims.person
+    recording = read_recording(file, person=side, offset_ms=plan.offset_ms)
+    if claims is not None and side != plan.person:
         recording = replace(recording, why_side=f"{claims.platform} records the person there")
     heard: HeardCall = hear_call(
         recording,
@@ -179,8 +179,9 @@ def _heard(task: _Task) -> _Scored:
         greeting_ms=heard.greeting_ms,
         claims=None if claims is None else _record_of(claims),
     )
+    person, agent = recording.recorded or (recording.person, recording.agent)
     cuts = tuple(
-        (recording.person[first:last], recording.agent[first:last])
+        (person[first:last], agent[first:last])
         for first, last in (heard.windows if plan.audio else ())
     )
     return _Scored(call, heard.turns, cuts, recording.rate)

@@ -59,6 +59,7 @@ class Recording:
             the agent's side where it is no louder than an echo of the person.
         offset_ms: by how much the agent's side was moved against the person's.
         sha256: of the file.
+        recorded: both sides with the echo that was silenced in the others, for those who listen.
     """
 
     path: Path
@@ -71,6 +72,7 @@ class Recording:
     echo_db: float | None = None
     offset_ms: float = 0.0
     sha256: str = ""
+    recorded: tuple[Pcm, Pcm] | None = None
 
 
 def find_recordings(paths: Sequence[Path]) -> list[Path]:
@@ -283,8 +285,14 @@ def _with_notes(recording: Recording, offset_ms: float | None) -> Recording:
     if back is not None:
         notes.append(_echo_note("agent", "person", *back))
         agent = _without_echo(agent, recording.person, rate, *back)
-    echo_db = None if echo is None else echo[0]
-    return replace(recording, person=person, agent=agent, echo_db=echo_db, notes=tuple(notes))
+    return replace(
+        recording,
+        person=person,
+        agent=agent,
+        echo_db=None if echo is None else echo[0],
+        notes=tuple(notes),
+        recorded=(recording.person, recording.agent),
+    )
 
 
 def _echo_note(held_by: str, voice_of: str, echo_db: float, delay_ms: float) -> str:

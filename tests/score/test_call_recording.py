@@ -300,6 +300,16 @@ def test_an_echo_of_the_agent_is_no_speech_of_the_person(
     assert gaps_ms(recording) == [pytest.approx(GAP_MS, abs=60)] * 3
 
 
+def test_sides_that_hold_each_others_voice_are_refused(tmp_path: Path) -> None:
+    stereo = call(recorded=True)
+    stereo[:, 0] += (stereo[:, 1] * 0.7).astype(np.int16)
+
+    with pytest.raises(InputError, match="each side holds the other's voice") as refused:
+        read(tmp_path, stereo, person="left")
+
+    assert refused.value.kind == "call.crosstalk"
+
+
 def test_an_echo_before_its_voice_aligns_the_sides(tmp_path: Path) -> None:
     stereo = call(recorded=True)
     stereo[:, 0] += (stereo[:, 1] * 0.1).astype(np.int16)

@@ -275,8 +275,8 @@ def _parts(pcm: Pcm, rate: int) -> Iterator[tuple[int, int]]:
         last = len(levels)
         if last - first > part * 4 // 3:
             near = slice(first + part * 2 // 3, first + part * 4 // 3)
-            quiet = np.convolve(levels[near], np.ones(15), "same")
-            last = near.start + int(np.argmin(quiet))
+            quiet = np.convolve(levels[near], np.ones(15), "valid")
+            last = near.start + 7 + int(np.argmin(quiet))
         if (sounding := np.flatnonzero(levels[first:last] > FAINTEST_POWER)).size:
             room = 1000 * RATE // 1000 // FRAME
             a = max(first, first + int(sounding[0]) - room)

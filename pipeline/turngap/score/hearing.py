@@ -86,6 +86,9 @@ BROKEN_OFF = (
     "the agent began in a pause and stopped when the person went on: taken for a cut-in, though it "
     "may have been assent"
 )
+UNDER_AGENT = (
+    "over half of the person's speech lies under the agent's: its voice may be in their channel"
+)
 MAY_HAVE_WAITED = "the person paused for over 1 s and went on: they may have waited for an answer"
 MAY_BE_ASSENT = "a short sound of the person over the reply was taken for assent"
 SOFT = (
@@ -159,6 +162,9 @@ def hear_call(
         made[0] = made[0].model_copy(update={"greeting_ms": greeting_ms})
     left_out = len(every) - len(person)
     notes = (SOFT.format(n=left_out),) if left_out else ()
+    spoken = [(s.start_ms, s.end_ms) for s in person]
+    if 2 * _together_ms(spoken, agent) > sum(b - a for a, b in spoken):
+        notes = (*notes, UNDER_AGENT)
     return HeardCall(tuple(made), windows, greeting_ms, notes)
 
 

@@ -32,10 +32,13 @@ SPEAKS_DB = 25.0
 SILENCE_APART, FLOOR_APART_DB = 0.3, 12.0
 # Sides that correlate so well are one and the same.
 SAME = 0.98
-# An echo correlates with its source from here on; windows of 1 s are compared, at most this many,
-# up to a delay of half a second in either direction.
-ECHO, ECHO_WINDOWS, ECHO_LAG_MS = 0.3, 20, 500.0
-ECHO_BELOW_DB = 6.0  # a person who speaks at the same time hides it
+# An echo correlates with its source from here on; at most this many windows are compared, up to a
+# delay of half a second in either direction.
+ECHO, ECHO_WINDOWS, ECHO_WINDOW_MS, ECHO_LAG_MS = 0.3, 20, 400, 500.0
+SAME_DELAY_MS = 30.0
+ECHO_BELOW_DB = 2.0  # a person who speaks at the same time hides it
+# Sides that hold each other's voice from here on are not apart.
+CROSSTALK_DB = -6.0
 # What lies no more than this over the echo of the other side is taken for the echo.
 ECHO_MARGIN_DB = 6.0
 # An echo that comes before its source by more says that the sides are not aligned.
@@ -277,11 +280,18 @@ def _with_notes(recording: Recording, offset_ms: float | None) -> Recording:
         )
         recording = _moved(recording, -echo[1])
         echo = echo[0], 0.0
+    back = _echo(recording.person, recording.agent, rate)
+    if any(each is not None and each[0] > CROSSTALK_DB for each in (echo, back)):
+        raise InputError(
+            "call.crosstalk",
+            f"{harmless(str(recording.path))}: each side holds the other's voice, within "
+            f"{-CROSSTALK_DB:.0f} dB of its own",
+            hint="record both sides before they are mixed (dual-channel)",
+        )
     person, agent = recording.person, recording.agent
     if echo is not None:
         notes.append(_echo_note("person", "agent", *echo))
         person = _without_echo(person, recording.agent, rate, *echo)
-    back = _echo(recording.person, recording.agent, rate)
     if back is not None:
         notes.append(_echo_note("agent", "person", *back))
         agent = _without_echo(agent, recording.person, rate, *back)
@@ -334,11 +344,12 @@ def _echo(voice: Pcm, holder: Pcm, rate: int) -> tuple[float, float] | None:
     """Return the level in dB and the delay in ms of a side's voice in the other's channel."""
     held, spoken = (_levels(pcm, rate) for pcm in (holder, voice))
     other = _speaks(spoken)
-    frames, size = 1000 // FRAME_MS, rate * FRAME_MS // 1000
+    frames, size = ECHO_WINDOW_MS // FRAME_MS, rate * FRAME_MS // 1000
+    room = round(ECHO_LAG_MS) // FRAME_MS
     found: list[tuple[float, float]] = []
     starts = [
         n
-        for n in range(frames, len(spoken) - 2 * frames, frames // 2)
+        for n in range(room, len(spoken) - frames - room, frames // 2)
         if other[n : n + frames].mean() > 0.7
         and np.mean(held[n : n + frames]) < np.mean(spoken[n : n + frames]) - ECHO_BELOW_DB
     ]
@@ -357,6 +368,8 @@ def _echo(voice: Pcm, holder: Pcm, rate: int) -> tuple[float, float] | None:
         if alike > ECHO:
             level = 20 * np.log10(abs(float(match[at])) / power + 1e-9)
             found.append((float(level), (at - lag) * 1000 / rate))
+    middle = float(np.median([delay_ms for _, delay_ms in found])) if found else 0.0
+    found = [each for each in found if abs(each[1] - middle) <= SAME_DELAY_MS]
     if len(found) < max(2, len(tried) // 3):
         return None
     levels, delays = zip(*found, strict=True)

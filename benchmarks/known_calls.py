@@ -235,7 +235,7 @@ def with_echo(call: MadeCall, db: float, delay_ms: float = 120.0) -> MadeCall:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How a recording is stored."""
+    """The format in which a recording is stored."""
 
     rate: int
     suffix: str = ".wav"

@@ -142,10 +142,7 @@ class _Speech:
 
 
 class WordFinder:
-    """Finds words, other sound and the bed in a stream of one rate that arrives in pieces.
-
-    With `in_numpy` the detector takes a sixth of the CPU, for recordings; the words are the same.
-    """
+    """Finder of words, other sound and the bed in a stream that arrives in pieces."""
 
     def __init__(self, rate: int, *, gap_ms: float, in_numpy: bool = False) -> None:
         self.rate = rate

@@ -71,7 +71,7 @@ _PLANTED = {
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What was planted, and how many trials ended with each verdict."""
+    """A planted fault, and how many trials of it ended with each verdict."""
 
     planted: str
     verdicts: Mapping[CheckVerdict, int]

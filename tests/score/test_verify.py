@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +13,15 @@ import pytest
 import soundfile
 from made_records import make_record, make_turn
 from made_speech import RATE, louder, room, spoken
+from recorded_calls import make_call
 from typer.testing import CliRunner
 
+import turngap
 from turngap.cli import app
 from turngap.core.clock import ms_to_ns
 from turngap.core.errors import InputError
 from turngap.report.publish import publish
+from turngap.score.recording import find_recordings
 from turngap.score.verify import Difference, verify
 from turngap.store.runs import read_run
 from turngap.store.writer import RunWriter
@@ -274,3 +278,115 @@ def test_the_command_publishes_one_run(whole, tmp_path):
     done = CliRunner().invoke(app, ["report", str(whole), "--publish", str(there)])
     assert done.exit_code == 0
     assert (there / "SHA256SUMS").is_file()
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded")
+    made = make_call(folder / "calls/desk/one.wav", [500.0, 1200.0])
+    (folder / "calls/linked.wav").symlink_to(made)
+    soundfile.write(folder / "calls/desk/mono.wav", np.zeros(RATE, np.int16), RATE)
+    return folder / "calls"
+
+
+@pytest.fixture(scope="module")
+def scored(calls: Path) -> Path:
+    run = turngap.score(calls, out=calls.parent / "runs", workers=1, progress=False)
+    assert verify(run.path).differ == ()
+    return run.path
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"left_out": "the recording ends 9 ms after the person"},
+        {"budget_ms": 2000.0, "outcome": "answered"},
+        {"yield_ms": 50.0},
+        {"talk_over_ms": 300.0},
+        {"dead_air_ms": 2500.0},
+        {"first_answer_ms": 100.0},
+        {"first_answer_ms": 5000.0},
+        {"greeting_ms": 5.0},
+        {"holes": [{"at_ms": 100.0, "ms": 900.0}]},
+    ],
+)
+def test_an_altered_figure_of_a_scored_turn_is_found(scored, tmp_path, change):
+    folder = shutil.copytree(scored, tmp_path / "copy")
+    _change(folder, 2, lambda turn: turn.update(change))
+    found = _only(folder)
+    assert (found.turn, found.what) == ("one turn 2 round 1", next(iter(change)))
+
+
+def test_a_run_without_valid_reasons_and_an_altered_call_differ(scored, tmp_path):
+    folder = shutil.copytree(scored, tmp_path / "copy")
+    record = json.loads((folder / "run.json").read_text())
+    record["valid"] = False
+    record["scored"]["calls"][0] |= {"greeting_ms": 1.0, "sha256": "0" * 64}
+    (folder / "run.json").write_text(json.dumps(record))
+    assert [each.what for each in verify(folder).differ] == ["valid", "sha256", "greeting_ms"]
+
+
+@pytest.mark.parametrize("by_ms", [200.0, 400.0, 950.0])
+def test_an_end_that_is_altered_everywhere_differs_in_a_scored_run(scored, tmp_path, by_ms):
+    def alter(turn: dict[str, Any]) -> None:
+        gap_ms = turn["gap_ms"] - by_ms
+        stored = make_turn(turn=2, marks_ms={"agent_onset": gap_ms}).model_dump(mode="json")
+        turn |= {name: stored[name] for name in ("gap_ms", "gap_ns", "stages", "marks", "outcome")}
+        turn["audio"]["user_end_ms"] += by_ms
+        turn["first_answer_ms"] = gap_ms
+
+    folder = shutil.copytree(scored, tmp_path / "copy")
+    _change(folder, 2, alter)
+    assert _only(folder).what == "user_end_ms"
+
+
+def test_an_end_that_no_reading_allows_differs_where_readings_disagree(tmp_path):
+    record = make_record(planned_turns=1)
+    with RunWriter.create(tmp_path, "x", record) as writer:
+        said = spoken(before_ms=400, after_ms=3000)
+        fade = 10 ** (-np.arange(RATE // 2) / RATE * 2 * 60 / 20)
+        at = round(said.end_ms * RATE / 1000)
+        tone = 6000 * np.sin(2 * np.pi * 300 * np.arange(RATE // 2) / RATE) * fade
+        pcm = said.pcm.copy()
+        pcm[at : at + RATE // 2] = tone.astype(np.int16)
+        file = writer.write_audio("001", pcm, np.zeros_like(pcm), RATE)
+        turn = make_turn(turn=1, marks_ms=None, ended="timeout")
+        audio = {"file": file, "user_start_ms": said.start_ms, "user_end_ms": said.end_ms + 680}
+        audio |= {"onset_ms": None, "label_error_ms": 30.0}
+        assert turn.audio is not None
+        update = {"audio": turn.audio.model_copy(update=audio)}
+        writer.append_turn(turn.model_copy(update=update))
+        writer.finish(record)
+    assert _only(writer.path).what == "user_end_ms"
+
+
+def test_a_run_that_its_audio_cannot_confirm_is_inconclusive(run):
+    for number in range(1, 5):
+        _change(run, number, lambda turn: turn.update(audio=None))
+    record = json.loads((run / "run.json").read_text()) | {"audio_sha256": {}}
+    (run / "run.json").write_text(json.dumps(record))
+    shutil.rmtree(run / "audio")
+    done = CliRunner().invoke(app, ["verify", str(run)])
+    assert done.exit_code == 3
+    assert "no turn is confirmed" in done.stdout
+    assert "not covered" in done.stdout
+
+
+def test_paths_above_the_given_folder_and_links_stay_out(scored, calls):
+    record = read_run(scored).record.scored
+    assert record is not None
+    assert [each.file for each in record.calls] == ["desk/one.wav"]
+    assert [each.file for each in record.unscored] == ["desk/mono.wav"]
+    assert str(calls.parent) not in (scored / "run.json").read_text()
+    assert find_recordings([calls / "linked.wav"]) == [calls / "linked.wav"]
+
+
+def test_only_audio_of_turns_is_published_and_to_no_link(scored, tmp_path):
+    folder = shutil.copytree(scored, tmp_path / "copy")
+    shutil.copy(folder / "audio/001.wav", folder / "audio/private.wav")
+    published = publish(read_run(folder), tmp_path / "site")
+    assert sorted(p.name for p in (published / "audio").iterdir()) == ["001.wav", "002.wav"]
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    with pytest.raises(InputError, match="is a link"):
+        publish(read_run(scored), tmp_path / "link")

@@ -137,7 +137,7 @@ def verify(_: typer.Context, asked: Asked) -> None:
     The digests of the audio and every figure's arithmetic are checked, too. What the audio cannot
     show is counted, with the reason.
 
-    Exit: 0 no difference, 1 differences, 2 bad input.
+    Exit: 0 no difference, 1 differences, 2 bad input, 3 the audio could confirm no turn.
     """
     from turngap.score.verify import verify as verify_run
     from turngap.store.folders import find_run, turns_in
@@ -149,7 +149,8 @@ def verify(_: typer.Context, asked: Asked) -> None:
         print_json(verified.as_json())
     else:
         print_text("\n".join(verified.lines()))
-    leave(None, ExitCode.OVER_BUDGET if verified.differ else ExitCode.PASS)
+    confirmed = ExitCode.PASS if verified.derived else ExitCode.INCONCLUSIVE
+    leave(None, ExitCode.OVER_BUDGET if verified.differ else confirmed)
 
 
 def _stored(

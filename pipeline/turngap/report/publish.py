@@ -30,12 +30,18 @@ that author. What `turngap verify` derives, and what no audio can show: docs/ver
 def publish(run: Run, folder: Path) -> Path:
     """Write a run to a new folder: its page, audio, documents, digests, and how to verify it.
 
-    Stored runs hold no secrets; the agent's log and other files are left out.
+    Stored runs hold no secrets; the agent's log, audio of no turn and other files are left out.
 
     Raises:
         InputError: the folder is not empty or cannot be written to, or a file is a link.
     """
     with writing(folder, "publish.unwritable"):
+        if folder.is_symlink():
+            raise InputError(
+                "publish.link",
+                f"{harmless(str(folder))} is a link, which may lead to a folder of yours elsewhere",
+                hint="name a new folder",
+            )
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InputError(
                 "publish.not_empty",
@@ -43,7 +49,12 @@ def publish(run: Run, folder: Path) -> Path:
                 hint="name a new folder: nothing is overwritten",
             )
         files = [run.path / RUN_FILE, run.path / TURNS_FILE]
-        files += sorted((run.path / AUDIO_DIR).glob("*.wav"))
+        named = {turn.audio.file for turn in run.turns if turn.audio is not None}
+        files += (
+            f
+            for f in sorted((run.path / AUDIO_DIR).glob("*.wav"))
+            if f"{AUDIO_DIR}/{f.name}" in named
+        )
         for file in files:
             refuse_links(file, run.path)
             there = folder / file.relative_to(run.path)

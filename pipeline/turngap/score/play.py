@@ -21,6 +21,7 @@ from turngap.core.errors import InputError, TurngapError, known_names
 from turngap.core.results import Turn
 from turngap.core.run_record import ClaimsRecord, RunRecord, ScoredCall, ScoredRecord, UnscoredCall
 from turngap.core.summary import summarise
+from turngap.core.untrusted import harmless
 from turngap.play.options import Asked
 from turngap.play.plan import SILENT, Progress
 from turngap.play.run import kept, why_invalid
@@ -46,6 +47,7 @@ class ScorePlan:
 
     Attributes:
         files: the recordings, each a call.
+        folders: those that were given; a file is stored by its path below one, or by its name.
         name: names the run where no platform names its agent.
         workers: how many calls are heard at once.
         audio: whether the run keeps the audio of each turn.
@@ -64,8 +66,20 @@ class ScorePlan:
     transcribe: str = ""
     label: str = ""
     out: Path | None = None
+    folders: tuple[Path, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
     telemetry: Telemetry = OFF
+
+    def shown(self, file: Path) -> str:
+        """Name a recording without the folders above the given one, which are the user's own."""
+        below = [file.relative_to(f) for f in self.folders if file.is_relative_to(f)]
+        return below[0].as_posix() if below else file.name
+
+    def unscored(self, file: Path, kind: str, why: str, hint: str = "") -> UnscoredCall:
+        """Build the record of a file that could not be scored, without the path to it."""
+        for path in (harmless(str(file)), str(file)):
+            why, hint = (text.replace(path, self.shown(file)) for text in (why, hint))
+        return UnscoredCall(file=self.shown(file), kind=kind, why=why, hint=hint)
 
     @classmethod
     def asked(cls, asked: Asked, **settings: Any) -> "ScorePlan":
@@ -97,6 +111,7 @@ class ScorePlan:
         given = ("person", "offset_ms", "no_reply_ms", "transcribe")
         return cls(
             files=files,
+            folders=tuple(path for path in asked.calls if path.is_dir()),
             name=asked.calls[0].resolve().stem if asked.calls else "calls",
             person=cast("Side", asked.person),
             offset_ms=asked.offset_ms,
@@ -135,7 +150,7 @@ def score_call(task: _Task, on_result: OnResult) -> None:
     try:
         on_result(_heard(task))
     except InputError as e:
-        on_result(UnscoredCall(file=str(task.file), kind=e.kind, why=e.message, hint=e.hint))
+        on_result(task.plan.unscored(task.file, e.kind, e.message, e.hint))
 
 
 def _heard(task: _Task) -> _Scored:
@@ -167,7 +182,7 @@ def _heard(task: _Task) -> _Scored:
         )
     call = ScoredCall(
         name=task.name,
-        file=str(file),
+        file=plan.shown(file),
         sha256=recording.sha256,
         seconds=len(recording.person) / recording.rate,
         turns=len(heard.turns),
@@ -373,10 +388,8 @@ async def _score(
                 case Result(_, UnscoredCall() as why):
                     run.unscored.append(why)
                 case Lost(piece, why):
-                    file = str(tasks[piece].file)
-                    run.unscored.append(
-                        UnscoredCall(file=file, kind="call.failed", why=f"{file}: {why}")
-                    )
+                    file = tasks[piece].file
+                    run.unscored.append(plan.unscored(file, "call.failed", f"{file}: {why}"))
             if isinstance(each, Done | Lost):
                 on_call()
 

@@ -81,6 +81,8 @@ class Recording:
 def find_recordings(paths: Sequence[Path]) -> list[Path]:
     """Return the recordings among files and below folders, in the order of their names.
 
+    A path that is given may be a link; links below a folder are not followed.
+
     Raises:
         InputError: a path does not exist, or a folder holds no recording.
     """
@@ -88,7 +90,8 @@ def find_recordings(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if path.is_dir():
             inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES)
-            files = [p for p in inside if p.is_file()]
+            root = path.resolve()  # a link below it may lead out of it, to what is not given
+            files = [p for p in inside if p.is_file() and p.resolve() == root / p.relative_to(path)]
             if not files:
                 raise InputError(
                     "call.none",

@@ -6,7 +6,7 @@ it is off by more than the stated errors and this reading's own error together.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import soxr
 from numpy.typing import NDArray
 
 from turngap.core.audio import AUDIBLE_DBFS, FULL_SCALE
-from turngap.core.budget import LABEL_ERROR_MS, outcome_of
+from turngap.core.budget import LABEL_ERROR_MS, NO_REPLY_MS, outcome_of
 from turngap.core.clock import ns_to_ms
 from turngap.core.results import Turn
 from turngap.core.run_record import METRICS_VERSION, RunRecord
@@ -49,9 +49,20 @@ LONG_LEAD_MS = 90.0
 LAG_STEPS, AFTER_MS = 6, 1200.0
 # So long, and with such a mean probability, only speech is speech to Silero.
 SURE_STEPS, SURE = 80, 0.85
+# Times that are stored twice are equal to this; what `score` takes for dead air, and for a hole.
+NEAR_MS, DEAD_AIR_MS, HOLE_MS = 1.0, 2000.0, 500.0
+# Of a turn longer than this, not all speech is stored.
+LONGEST_MS = 580_000.0
 
+Spans = Sequence[tuple[float, float]]
 
 NO_DIGESTS = "run.json has no digests of the audio: the run is older than they are"
+
+
+NOT_COVERED = (
+    "greetings, yields, holes under 500 ms and false starts against the audio; channels and notes; "
+    "the agent's own marks and counts; words and verdicts (docs/verify.md)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +105,12 @@ class Verified:
             files = f"{self.files} audio files compared by their digests"
         n = len(self.differ)
         result = "no difference" if not n else "1 difference" if n == 1 else f"{n} differences"
+        if not self.derived:
+            result += ", but no turn is confirmed" * (not n)
+            of = f"{self.checked} turns checked, none of them by its audio"
         reasons = [f"  not derived of {n}: {why}" for why, n in self.not_derived.items()]
-        return [*map(str, self.differ), f"{self.run}: {result}; {of}; {files}", *reasons]
+        result = f"{self.run}: {result}; {of}; {files}"
+        return [*map(str, self.differ), result, *reasons, f"  not covered: {NOT_COVERED}"]
 
 
 class _NotDerivedError(Exception):
@@ -111,16 +126,20 @@ def verify(folder: Path, on_turn: Callable[[int, int], None] = lambda _done, _of
     run = read_run(folder)
     altered, files = _altered(folder, run.record, run.turns)
     differ = [*altered.values(), *_of_the_run(run.record, run.turns, altered)]
+    differ += _of_the_calls(run.record, run.turns)
+    calls = run.record.scored.calls if run.record.scored else ()
+    echoing = {call.name for call in calls if call.echo_db is not None}
     reasons = Counter[str]()
     for done, turn in enumerate(run.turns, start=1):
-        differ += _arithmetic(turn)
+        differ += _arithmetic(turn, run.record.budget_ms if calls else None)
         try:
             if turn.audio is not None and turn.audio.file in altered:
                 raise _NotDerivedError("its audio file is not the one of the run")
-            heard = [*_heard(turn, folder)]
+            heard = [*_heard(turn, folder, echo=turn.scenario in echoing)]
             if heard and run.record.metrics_version != METRICS_VERSION:
                 raise _NotDerivedError("its metrics version reads first words otherwise")
-            differ += heard
+            there = {(each.turn, each.what) for each in differ}
+            differ += [each for each in heard if (each.turn, each.what) not in there]
         except _NotDerivedError as e:
             reasons[str(e)] += 1
         on_turn(done, len(run.turns))
@@ -143,6 +162,8 @@ def _altered(
         try:
             now = sha256_of(folder / file, below=folder)
         except OSError as e:
+            if file not in names and isinstance(e, FileNotFoundError):
+                continue  # it is not published; `_of_the_run` looks for its turn
             why = "the file is missing" if isinstance(e, FileNotFoundError) else str(e)
             why += f" ({names.get(file, 'of no turn')})"
             found[file] = Difference(file, "sha256", digest, None, why)
@@ -160,7 +181,10 @@ def _altered(
 def _of_the_run(
     record: RunRecord, turns: Sequence[Turn], altered: dict[str, Difference]
 ) -> Iterator[Difference]:
-    """Yield turns that are stored twice or are missing."""
+    """Yield turns that are stored twice or are missing, and a verdict that has no reason."""
+    if record.valid != (not record.why_invalid):
+        why = "; ".join(record.why_invalid) or "no reason is stored"
+        yield Difference("the run", "valid", record.valid, not record.why_invalid, why)
     for key, n in Counter(turn.key for turn in turns).items():
         if n > 1:
             yield Difference(_name(key), "turns.jsonl", n, 1, "the turn is stored more than once")
@@ -196,11 +220,122 @@ def _name(key: tuple[str, int, float, int]) -> str:
     return f"{scenario} turn {turn} round {repeat}" + (f" phase {phase_ms:g} ms" * bool(phase_ms))
 
 
+# --- the calls of a scored run ------------------------------------------------------------------
+
+
+def _of_the_calls(record: RunRecord, turns: Sequence[Turn]) -> Iterator[Difference]:
+    """Yield the figures of a scored run that do not follow from the speech of its calls."""
+    by_call: dict[str, list[Turn]] = defaultdict(list)
+    for turn in sorted(turns, key=lambda turn: turn.turn):
+        by_call[turn.scenario].append(turn)
+    for call in record.scored.calls if record.scored else ():
+        if call.sha256 != (stored := record.scenario_hashes.get(call.name)):
+            yield Difference(call.name, "sha256", call.sha256, stored, "by scenario_hashes")
+        mine = by_call[call.name]
+        events = [event for turn in mine for event in turn.events]
+        if [turn.turn for turn in mine] != [*range(1, call.turns + 1)] or not events:
+            continue  # _of_the_run names missing turns
+        ends_ms, agent = call.seconds * 1000, _spans(events, call.seconds * 1000)
+        starts = [_user_ms(turn)[0] for turn in mine]
+        audio = mine[0].audio
+        greeting = agent[0][0] if agent and agent[0][0] < starts[0] else None
+        if audio is None or not _near(starts[0], audio.user_start_ms):
+            greeting = mine[0].greeting_ms  # the first window may begin after the greeting
+        for name, at in (call.name, call.greeting_ms), (_name(mine[0].key), mine[0].greeting_ms):
+            if not _near(at, greeting):
+                yield Difference(name, "greeting_ms", at, greeting, "the agent first speaks there")
+        for turn, until_ms in zip(mine, [*starts[1:], ends_ms], strict=True):
+            for what, now, why in _by_speech(turn, agent, until_ms, ends_ms, record):
+                was = getattr(turn.audio if what == "user_end_ms" else turn, what)
+                was = sorted(hole.ms for hole in was) if what == "holes" else was
+                yield Difference(_name(turn.key), what, was, now, why)
+
+
+def _by_speech(
+    turn: Turn, agent: Spans, until_ms: float, ends_ms: float, record: RunRecord
+) -> Iterator[tuple[str, Any, str]]:
+    """Yield the figures of a turn that do not follow: name, derived value, and why."""
+    start_ms, end_ms = _user_ms(turn)
+    audio = turn.audio
+    if audio and not _near(audio.user_end_ms - audio.user_start_ms, end_ms - start_ms):
+        now = audio.user_start_ms + end_ms - start_ms
+        yield "user_end_ms", now, "the event of the person's speech ends there"
+        return
+    no_reply_ms = record.settings.get("no_reply_ms", NO_REPLY_MS)
+    silent_ms = ends_ms - end_ms
+    short = turn.ended == "timeout" and silent_ms < no_reply_ms
+    if turn.gap_ms is None and (turn.left_out is not None) != short:
+        now = f"the recording ends {silent_ms:.0f} ms after the person" if short else None
+        yield "left_out", now, f"{no_reply_ms:g} ms without a reply are awaited"
+    if turn.turn > 1 and turn.greeting_ms is not None:
+        yield "greeting_ms", None, "a greeting precedes the first turn"
+    if turn.yield_ms is not None and not _among(start_ms + turn.yield_ms, [b for _, b in agent]):
+        yield "yield_ms", None, "the agent does not fall silent there"
+    first_ms, begins = turn.first_answer_ms, [a for a, _ in agent]
+    late = first_ms is not None and first_ms >= (turn.gap_ms or 0.0) - NEAR_MS
+    if first_ms is not None and late and not _among(end_ms + first_ms, begins):
+        yield "first_answer_ms", turn.gap_ms, "no reply begins there"
+    if turn.backchannels or until_ms - start_ms > LONGEST_MS:
+        return  # neither the lengths of backchannels nor speech after 10 minutes are stored
+    pauses = [(start_ms + p.start_ms, start_ms + p.end_ms) for p in turn.pauses or ()]
+    bounds = [start_ms, *(ms for pause in pauses for ms in pause), end_ms]
+    person = list(zip(bounds[::2], bounds[1::2], strict=True))
+    heard = [(max(a, start_ms), min(b, until_ms)) for a, b in agent if a < until_ms]
+    heard = [(a, b) for a, b in heard if a < b]
+    together = sum(max(0.0, min(b, d) - max(a, c)) for a, b in person for c, d in heard)
+    if not _near(turn.talk_over_ms, together):
+        yield "talk_over_ms", together, "both sides speak for so long"
+    last = [(until_ms, until_ms)] if until_ms < ends_ms else []
+    dead = sum(ms for _, ms in _silences([*person, *heard, *last], DEAD_AIR_MS))
+    if not _near(turn.dead_air_ms, dead):
+        yield "dead_air_ms", dead, "both sides are silent for so long"
+    onset_ms = None if turn.gap_ms is None else end_ms + turn.gap_ms
+    reply = [] if onset_ms is None else [s for s in heard if s[1] > onset_ms]
+    silent = [ms for _, ms in _silences(reply, HOLE_MS)]
+    holes = sorted(hole.ms for hole in turn.holes)
+    long = [ms for ms in holes if ms >= HOLE_MS]
+    if len(long) > len(silent) or not all(_among(ms, silent) for ms in long):
+        yield "holes", sorted(silent), "the reply has these silences of 500 ms or more"
+
+
+def _spans(events: Sequence[Mapping[str, Any]], ends_ms: float) -> Spans:
+    """Return the agent's speech by the events of a call, in ms from its start."""
+    starts = [ns_to_ms(e["onset_ns"]) for e in events if e.get("event") == "AgentSpeech"]
+    ends = sorted(ns_to_ms(e["at_ns"]) for e in events if e.get("event") == "AgentSilence")
+    return [(a, next((b for b in ends if b >= a), ends_ms)) for a in sorted(starts)]
+
+
+def _silences(spans: Spans, least_ms: float) -> Spans:
+    """Return where silences between spans begin, and how long they are."""
+    found, upto = list[tuple[float, float]](), None
+    for a, b in sorted(spans):
+        if upto is not None and a - upto >= least_ms:
+            found.append((upto, a - upto))
+        upto = b if upto is None else max(upto, b)
+    return found
+
+
+def _user_ms(turn: Turn) -> tuple[float, float]:
+    """Return the bounds of the person's speech in the call, by the turn's event."""
+    for event in turn.events:
+        if event.get("event") == "UserSpeech":
+            return ns_to_ms(event["start_ns"]), ns_to_ms(event["end_ns"])
+    return 0.0, 0.0
+
+
+def _among(ms: float, others: Sequence[float]) -> bool:
+    return any(_near(ms, other) for other in others)
+
+
+def _near(one: float | None, other: float | None) -> bool:
+    return one == other if one is None or other is None else abs(one - other) < NEAR_MS
+
+
 # --- a turn's own arithmetic --------------------------------------------------------------------
 
 
-def _arithmetic(turn: Turn) -> Iterator[Difference]:
-    """Yield the figures of a turn that do not follow from its others."""
+def _arithmetic(turn: Turn, scored: float | None) -> Iterator[Difference]:
+    """Yield the figures of a turn that do not follow from its others; `scored`: a call's budget."""
 
     def differs(what: str, stored: Any, derived: Any, why: str) -> Difference:
         return Difference(_name(turn.key), what, stored, derived, why)
@@ -215,6 +350,16 @@ def _arithmetic(turn: Turn) -> Iterator[Difference]:
     outcome = outcome_of(gap_ms, turn.budget_ms, turn.ended, failed=turn.error is not None)
     if turn.outcome != outcome and turn.left_out is None:  # nobody spoke a typed turn
         yield differs("outcome", turn.outcome, outcome, "it follows from gap, budget and end")
+    if turn.left_out is not None and gap_ms is not None:
+        yield differs("left_out", turn.left_out, None, "a turn with a gap is counted")
+    spoken = [event for event in turn.events if event.get("event") == "UserSpeech"]
+    budget_ms = spoken[0].get("budget_ms", turn.budget_ms) if len(spoken) == 1 else turn.budget_ms
+    budget_ms = budget_ms if scored is None else scored
+    if turn.budget_ms != budget_ms:
+        yield differs("budget_ms", turn.budget_ms, budget_ms, "it was measured against that")
+    first_ms = turn.first_answer_ms
+    if gap_ms is not None and first_ms is not None and first_ms < gap_ms - NEAR_MS:
+        yield differs("first_answer_ms", first_ms, gap_ms, "no answer precedes the reply")
     if any(stage.ms != ns_to_ms(stage.ns) for stage in turn.stages):
         yield differs("stages", "ms", "ns", "a stage's ms and ns are not the same time")
     total = sum(stage.ns for stage in turn.stages)
@@ -243,7 +388,7 @@ def _stages(stages: Any) -> dict[str, float]:
 # --- what the audio shows -----------------------------------------------------------------------
 
 
-def _heard(turn: Turn, folder: Path) -> Iterator[Difference]:
+def _heard(turn: Turn, folder: Path, *, echo: bool) -> Iterator[Difference]:
     """Yield the bounds of a turn that are not where its audio has them.
 
     Raises:
@@ -261,7 +406,7 @@ def _heard(turn: Turn, folder: Path) -> Iterator[Difference]:
     both = both if sound.rate == RATE else soxr.resample(both, sound.rate, RATE)
     unsure = ""
     try:
-        yield from _persons_end(turn, audio, both[:, 0])
+        yield from _persons_end(turn, audio, both[:, 0], echo=echo)
     except _NotDerivedError as e:
         unsure = str(e)
     yield from _reply(turn, audio, both[:, 1])
@@ -269,7 +414,9 @@ def _heard(turn: Turn, folder: Path) -> Iterator[Difference]:
         raise _NotDerivedError(unsure)
 
 
-def _persons_end(turn: Turn, audio: AudioRecord, person: Floats) -> Iterator[Difference]:
+def _persons_end(
+    turn: Turn, audio: AudioRecord, person: Floats, *, echo: bool
+) -> Iterator[Difference]:
     """Yield a difference if the person's speech does not end at its label, by the level alone.
 
     Raises:
@@ -288,13 +435,15 @@ def _persons_end(turn: Turn, audio: AudioRecord, person: Floats) -> Iterator[Dif
         found = [max(0.0, first) + (end - 1) * STEP_MS for _, end in stretches]
         if found:
             ends.append(min(found, key=lambda end: abs(end - audio.user_end_ms)))
-    if not ends or max(ends) - min(ends) > UNSURE_MS:
-        raise _NotDerivedError("the person's last word fades slowly, or into noise")
     error_ms = (LABEL_ERROR_MS if audio.label_error_ms is None else audio.label_error_ms) + OWN_MS
-    if not min(ends) - error_ms <= audio.user_end_ms <= max(ends) + error_ms:
+    if ends and not min(ends) - error_ms <= audio.user_end_ms <= max(ends) + error_ms:
+        if echo and audio.user_end_ms < min(ends):
+            raise _NotDerivedError("the agent's echo may follow the person's last word")
         why = f"the person's speech ends there, ±{error_ms:.0f} ms"
         now = round(float(np.median(ends)))
         yield Difference(_name(turn.key), "user_end_ms", audio.user_end_ms, now, why)
+    elif not ends or max(ends) - min(ends) > UNSURE_MS:
+        raise _NotDerivedError("the person's last word fades slowly, or into noise")
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,3 +214,10 @@ def test_the_page_of_a_large_set_lists_the_first_and_the_longest_waits(run: Run)
     assert {1, 200, 1501, 1502} <= set(found) and 1400 not in found
     assert "of 1502" in unlisted_words(many)
     assert (len(listed(run)), unlisted_words(run)) == (4, "")
+
+
+def test_a_folder_that_cannot_be_made_is_named(calls: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(InputError, match="cannot write"):
+        turngap.score(calls / "one.wav", out=tmp_path / "file", workers=1, progress=False)

@@ -284,6 +284,11 @@ class _RunOfCalls:
         self._calls.append(heard.call)
         return tuple(self._turns[before:])
 
+    @property
+    def begun(self) -> bool:
+        """Return whether the run has a folder."""
+        return self._writer is not None
+
     def finish(self, failure: str | None = None) -> Run:
         """Judge the run and close it, its turns in the order of the calls.
 
@@ -362,6 +367,8 @@ async def score(
         try:
             await _score(run, tasks, plan, on_call)
         except TurngapError as e:
+            if not run.begun:
+                raise
             failure = e
         stored = run.finish(None if failure is None else str(failure))
     if recogniser is not None and failure is None:

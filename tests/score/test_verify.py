@@ -326,6 +326,13 @@ def test_a_run_without_valid_reasons_and_an_altered_call_differ(scored, tmp_path
     assert [each.what for each in verify(folder).differ] == ["valid", "sha256", "greeting_ms"]
 
 
+@pytest.mark.parametrize("event", [{"event": "UserSpeech"}, {"event": "AgentSilence", "at_ns": []}])
+def test_events_that_cannot_be_read_are_a_difference(scored, tmp_path, event):
+    folder = shutil.copytree(scored, tmp_path / "copy")
+    _change(folder, 2, lambda turn: turn.update(events=[event, *turn["events"]]))
+    assert "events" in {each.what for each in verify(folder).differ}
+
+
 @pytest.mark.parametrize("by_ms", [200.0, 400.0, 950.0])
 def test_an_end_that_is_altered_everywhere_differs_in_a_scored_run(scored, tmp_path, by_ms):
     def alter(turn: dict[str, Any]) -> None:

@@ -126,7 +126,11 @@ def verify(folder: Path, on_turn: Callable[[int, int], None] = lambda _done, _of
     run = read_run(folder)
     altered, files = _altered(folder, run.record, run.turns)
     differ = [*altered.values(), *_of_the_run(run.record, run.turns, altered)]
-    differ += _of_the_calls(run.record, run.turns)
+    try:
+        differ += _of_the_calls(run.record, run.turns)
+    except (KeyError, TypeError, ValueError, OverflowError):  # of a stranger's file
+        why = "the stored events of its speech cannot be read"
+        differ.append(Difference("the run", "events", None, None, why))
     calls = run.record.scored.calls if run.record.scored else ()
     echoing = {call.name for call in calls if call.echo_db is not None}
     reasons = Counter[str]()

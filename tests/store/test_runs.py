@@ -226,8 +226,9 @@ def test_a_run_has_the_digest_of_each_audio_file(tmp_path):
         pcm = np.full(100 * number, number, np.int16)
         file = writer.write_audio(f"{number:03d}", pcm, pcm, 16_000)
         turn = make_turn(turn=number)
-        turn = turn.model_copy(update={"audio": turn.audio.model_copy(update={"file": file})})
-        writer.append_turn(turn)
+        assert turn.audio is not None
+        named = turn.audio.model_copy(update={"file": file})
+        writer.append_turn(turn.model_copy(update={"audio": named}))
 
     def digests() -> dict[str, str]:
         files = sorted((path / "audio").iterdir())

@@ -1,9 +1,9 @@
 """Read what a platform writes next to a recording: the call, its words, and its own latency.
 
-Sources, all public: Vapi's call object (`artifact.messages`, `artifact.performanceMetrics`,
-docs.vapi.ai), Retell's (`transcript_object`, `latency.e2e`, docs.retellai.com), Twilio's recording
-resource (`call_sid`, `start_time`, twilio.com/docs) and LiveKit's EgressInfo (`egress_id`,
-`started_at` in ns, `audio_mixing`, docs.livekit.io).
+Checked against public sources: Vapi's `artifact.performanceMetrics` (its changelog), LiveKit's
+`audio_mixing` (its protocol) and Retell's `latency` (docs.retellai.com). From general knowledge,
+not checked: Vapi's `artifact.messages`, Retell's `transcript_object` and `values`, Twilio's
+recording resource (`call_sid`, `start_time`) and the other fields of LiveKit's EgressInfo.
 """
 
 import os

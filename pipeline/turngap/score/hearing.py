@@ -66,7 +66,7 @@ UNAWARE_MS, TORN_OFF_MS, STARTS_MS = 150.0, 250.0, 500.0
 DEAD_AIR_MS = 2000.0
 # A hole torn into a reply: digital silence, with sound up to its edges.
 TORN_MS, TORN_EDGE_MS, TORN_BELOW_DB = 150.0, 5.0, 26.0
-# A turn's recording begins so much before the person does, a call's first with a greeting; what
+# A turn's recording begins this long before the person does, a call's first with a greeting; what
 # lies far behind a turn, such as a voicemail's silence, is in none.
 LEAD_MS, GREETING_MS, LONGEST_MS = 300.0, 30_000.0, 480_000.0
 # Transcripts are this early at most.

@@ -45,7 +45,7 @@ CLOSURE_MS, LEAD_MS = 120.0, 250.0
 LEVELS_DB, GAPS_MS, LATE_MS = (-6.0, 0.0, 6.0), (15.0, CLOSURE_MS), 80.0
 # From this spread on, the ear itself was not sure which sound begins the word.
 LONG_LEAD_MS = 90.0
-# Silero needs a window to be sure that speech begins; so much is read after an onset.
+# Silero needs a window to be sure that speech begins; this much is read after an onset.
 LAG_STEPS, AFTER_MS = 6, 1200.0
 # So long, and with such a mean probability, only speech is speech to Silero.
 SURE_STEPS, SURE = 80, 0.85
@@ -352,7 +352,7 @@ def _arithmetic(turn: Turn, scored: float | None) -> Iterator[Difference]:
             "why_no_gap", turn.why_no_gap, gap_ms, "a turn has a gap, or a reason for none"
         )
     outcome = outcome_of(gap_ms, turn.budget_ms, turn.ended, failed=turn.error is not None)
-    if turn.outcome != outcome and turn.left_out is None:  # nobody spoke a typed turn
+    if turn.outcome != outcome and turn.left_out is None:  # no one spoke a typed turn
         yield differs("outcome", turn.outcome, outcome, "it follows from gap, budget and end")
     if turn.left_out is not None and gap_ms is not None:
         yield differs("left_out", turn.left_out, None, "a turn with a gap is counted")

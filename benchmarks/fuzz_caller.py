@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 import psutil
 
+from turngap.caller.connection import Line
 from turngap.caller.dialects.pipecat import PipecatSession, audio_frame, interruption_frame, parse
 from turngap.caller.dialects.rtvi import rtvi
-from turngap.caller.line import Line
 from turngap.caller.said import Message
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError

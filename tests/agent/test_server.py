@@ -12,9 +12,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from turngap.agent.server import ServeSettings, bind, set_log_level
+from turngap.caller.connection import open_line
 from turngap.caller.dialects.pipecat import PipecatSession, audio_frame
 from turngap.caller.dialects.rtvi import rtvi
-from turngap.caller.line import open_line
 from turngap.clocks import MonotonicClock
 from turngap.core.errors import AgentError, InputError
 from turngap.core.wire import Frame, message_frame
@@ -26,7 +26,7 @@ SPOKEN = audio_frame(np.zeros(320, np.int16).tobytes(), 16_000)
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a call that lives answer its pings on a busy machine, too."""
-    monkeypatch.setattr("turngap.caller.line.PING_WAIT_S", 30.0)
+    monkeypatch.setattr("turngap.caller.connection.PING_WAIT_S", 30.0)
 
 
 async def is_served(url: str) -> bool:

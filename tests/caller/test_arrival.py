@@ -13,9 +13,9 @@ import pytest
 from websockets.sync.server import Server, ServerConnection, serve
 
 from turngap.caller.arrival import StampedSocket, age_ns, arrived_ns, connect_stamped
+from turngap.caller.connection import open_line
 from turngap.caller.dialects.pipecat import PipecatSession
 from turngap.caller.dialects.rtvi import rtvi
-from turngap.caller.line import open_line
 from turngap.caller.opening import Socket
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import ms_to_ns

@@ -15,6 +15,7 @@ import trustme
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
+from turngap.caller.connection import Line, Peer
 from turngap.caller.dialects import registry
 from turngap.caller.dialects.pipecat import SPEC, audio_frame
 from turngap.caller.dialects.registry import DialectSpec, Key
@@ -22,7 +23,6 @@ from turngap.caller.dialects.rtvi import rtvi
 from turngap.caller.dialects.session import Session
 from turngap.caller.endpoint import Endpoint
 from turngap.caller.identify import _answers, identify
-from turngap.caller.line import Line, Peer
 from turngap.caller.opening import Request as Opening
 from turngap.caller.opening import connect
 from turngap.caller.said import AudioChunk, Incoming

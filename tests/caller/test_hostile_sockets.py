@@ -18,10 +18,10 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Response
 from websockets.sync.server import Server, ServerConnection, serve
 
+from turngap.caller.connection import open_line
 from turngap.caller.dialects.pipecat import PipecatSession
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.caller.intake import MOST_MESSAGE_BYTES, MOST_QUEUED
-from turngap.caller.line import open_line
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
 from turngap.core.wire import message_frame

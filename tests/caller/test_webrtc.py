@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from turngap.caller.connection import Line
 from turngap.caller.dialects import SPECS, webrtc
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.caller.dialects.session import Session
 from turngap.caller.dialects.webrtc import SmallWebRtcSettings
 from turngap.caller.endpoint import Endpoint
 from turngap.caller.identify import identify
-from turngap.caller.line import Line
 from turngap.caller.opening import Request
 from turngap.caller.rtc.opus import OpusDecoder
 from turngap.caller.rtc.peer import NO_SDP, RtcPeer

@@ -9,8 +9,8 @@ import pytest
 from fake_agents import speaks_pipecat
 
 from turngap.caller import stream
+from turngap.caller.connection import Line
 from turngap.caller.endpoint import Endpoint
-from turngap.caller.line import Line
 from turngap.check import play as checking
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.play import rounds, run

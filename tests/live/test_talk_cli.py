@@ -14,8 +14,8 @@ from urllib.request import urlopen
 import pytest
 from commandline import turngap_here
 
+from turngap.caller.connection import Line, open_line
 from turngap.caller.dialects.pipecat import PipecatSession
-from turngap.caller.line import Line, open_line
 from turngap.cli import main
 from turngap.cli.serving import Where, listen, remarks
 from turngap.clocks import MonotonicClock
@@ -175,7 +175,7 @@ def test_talk_takes_the_next_free_port_unless_one_is_named() -> None:
 
 
 async def test_sigterm_lets_the_calls_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turngap.caller.line.PING_WAIT_S", PATIENCE_S)
+    monkeypatch.setattr("turngap.caller.connection.PING_WAIT_S", PATIENCE_S)
 
     def called(url: str) -> AbstractAsyncContextManager[Line]:
         return open_line(url, PipecatSession(), clock, timeout_s=PATIENCE_S)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from made_records import make_turn
 
-from turngap.caller.line import Line
+from turngap.caller.connection import Line
 from turngap.core.budget import STARVED_MS
 from turngap.core.clock import NS_PER_S, Clock
 from turngap.core.cue import SpeechBounds

@@ -9,10 +9,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 from made_calls import ANSWERS, BUDGET_MS, opening, played, scenario_of, step_of
 
+from turngap.caller.connection import Line
 from turngap.caller.conversation import Patience
 from turngap.caller.ear import Heard
 from turngap.caller.endpoint import Endpoint
-from turngap.caller.line import Line
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 from turngap.core.errors import AgentError
 from turngap.load.calls import (

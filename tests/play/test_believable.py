@@ -11,9 +11,9 @@ import virtual_calls
 from commandline import turngap_here
 from made_records import make_run, make_turn
 
+from turngap.caller.connection import open_line
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.dialects.pipecat import PipecatSession
-from turngap.caller.line import open_line
 from turngap.cli.measuring import exit_code
 from turngap.clocks import MonotonicClock
 from turngap.core.budget import STARVED_MS

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from timed_agents import Says, TimedAgent
 
+from turngap.caller.connection import Line
 from turngap.caller.dialects.pipecat import PipecatSession
-from turngap.caller.line import Line
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 from turngap.core.results import Turn

@@ -8,9 +8,9 @@ from itertools import pairwise, zip_longest
 from math import ceil
 from typing import Literal
 
+from turngap.caller.connection import HUNG_UP, Line, failed_on
 from turngap.caller.ear import SPEECH_GAP_MS, Heard
 from turngap.caller.hearing import Listener
-from turngap.caller.line import HUNG_UP, Line, failed_on
 from turngap.caller.said import Incoming
 from turngap.caller.stream import (
     GRID_MS,

@@ -14,6 +14,15 @@ from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 from websockets.exceptions import ConnectionClosed
 
 from turngap.backends import BackendChoice, install
+from turngap.caller.connection import (
+    FIRST_OWN_CODE,
+    LINE_LOST,
+    NOT_READY,
+    UNREADY,
+    Line,
+    open_call,
+    open_line,
+)
 from turngap.caller.dialects import webrtc
 from turngap.caller.dialects.registry import (
     DialectSettings,
@@ -25,15 +34,6 @@ from turngap.caller.dialects.registry import (
     transport_of,
 )
 from turngap.caller.dialects.session import Session
-from turngap.caller.line import (
-    FIRST_OWN_CODE,
-    LINE_LOST,
-    NOT_READY,
-    UNREADY,
-    Line,
-    open_call,
-    open_line,
-)
 from turngap.caller.opening import Request, check_url, knock
 from turngap.caller.starting import (
     ask,
@@ -215,7 +215,7 @@ class Endpoint:
 
         Raises:
             InputError: as `opening`, or the URL is not a WebSocket's.
-            AgentError: as `turngap.caller.line.open_line`.
+            AgentError: as `turngap.caller.connection.open_line`.
         """
         settings, session, spec = self.settings(), self._session(), self.spec()
         url, headers, subprotocols = self.opening()

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from turngap.caller import said
+from turngap.caller.connection import failed_on
 from turngap.caller.ear import Ear, Speech
 from turngap.caller.intake import MOST_NOTES, Intake
-from turngap.caller.line import failed_on
 from turngap.core.clock import Clock, ms_to_ns
 from turngap.core.errors import AgentError
 from turngap.core.events import (

@@ -16,12 +16,12 @@ from turngap.agent.access import Seats
 from turngap.agent.server import ServeSettings, create_app, plain_app
 from turngap.agent.stack import Chosen, stand_ins_of
 from turngap.caller import said
+from turngap.caller.connection import Line
 from turngap.caller.dialects.pipecat import audio_frame, interruption_frame, parse, payload_of
 from turngap.caller.dialects.rtvi import RTVI_VERSION, rtvi
 from turngap.caller.endpoint import Endpoint
 from turngap.caller.identify import identify
 from turngap.caller.intake import Intake
-from turngap.caller.line import Line
 from turngap.core.audio import audible_onset
 from turngap.core.clock import Clock, ms_to_ns, samples_to_ns
 from turngap.core.errors import AgentError, InputError

@@ -15,10 +15,10 @@ from itertools import pairwise
 from typing import Protocol, Self
 
 from turngap.caller.arrival import is_of_this_machine
+from turngap.caller.connection import HUNG_UP, NOT_READY, OPEN_TIMEOUT_S, UNREADY, Line
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.ear import Heard
 from turngap.caller.endpoint import Endpoint
-from turngap.caller.line import HUNG_UP, NOT_READY, OPEN_TIMEOUT_S, UNREADY, Line
 from turngap.caller.opening import NOT_OPEN
 from turngap.clocks import MonotonicClock, undisturbed
 from turngap.core.budget import STARVED_MS

@@ -18,9 +18,9 @@ from urllib.request import ProxyHandler, build_opener
 
 import psutil
 
+from turngap.caller.connection import HUNG_UP, Line
 from turngap.caller.conversation import Conversation, PlayedTurn
 from turngap.caller.endpoint import Endpoint
-from turngap.caller.line import HUNG_UP, Line
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S, Clock
 from turngap.core.errors import AgentError

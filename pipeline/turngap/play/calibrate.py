@@ -19,10 +19,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from turngap.caller.connection import Line
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.dialects.registry import dialects, find_dialect
 from turngap.caller.endpoint import PIPECAT, Endpoint
-from turngap.caller.line import Line
 from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import Clock, ns_to_ms

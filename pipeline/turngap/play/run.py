@@ -10,9 +10,9 @@ from statistics import median
 from typing import Any
 
 from turngap.agent.stack import Chosen
+from turngap.caller.connection import HUNG_UP, LINE_LOST, ONE_URL_A_CALL, OTHER_PROTOCOL, Line
 from turngap.caller.conversation import Conversation, PlayedTurn
 from turngap.caller.endpoint import Endpoint
-from turngap.caller.line import HUNG_UP, LINE_LOST, ONE_URL_A_CALL, OTHER_PROTOCOL, Line
 from turngap.caller.recording import agent_side, user_side
 from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock

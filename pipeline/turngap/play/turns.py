@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median, median_low
 
+from turngap.caller.connection import failed_on
 from turngap.caller.conversation import PlayedTurn
-from turngap.caller.line import failed_on
 from turngap.caller.stream import RATE
 from turngap.core.budget import STARVED_MS, TurnEnd
 from turngap.core.clock import NS_PER_MS, ns_to_ms

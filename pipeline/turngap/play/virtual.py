@@ -22,8 +22,8 @@ from typing import Any
 
 from turngap.agent.session import Assembly, assemble, converse
 from turngap.agent.stack import Stack
+from turngap.caller.connection import Line
 from turngap.caller.dialects.session import Session
-from turngap.caller.line import Line
 from turngap.caller.stream import RATE
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError, TurngapError
@@ -131,7 +131,7 @@ async def line_to_stack(assembly: Assembly, session: Session | None = None) -> A
     When the context ends, the agent has received the hang-up and has finished.
 
     Raises:
-        AgentError: as `turngap.caller.line.open_line` does.
+        AgentError: as `turngap.caller.connection.open_line` does.
     """
     caller, end = two_ends(assembly.clock)
     agent = asyncio.create_task(_serve(assembly, end))

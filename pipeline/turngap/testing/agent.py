@@ -31,7 +31,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from turngap.caller.arrival import StampedSocket, arrived_ns
-from turngap.caller.line import Peer
+from turngap.caller.connection import Peer
 from turngap.caller.opening import PromptSends
 from turngap.caller.said import Message
 from turngap.children import end_with_parent

@@ -10,10 +10,10 @@ from starlette.websockets import WebSocket, WebSocketState
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, ConnectionClosedOK
 from websockets.frames import Close
 
+from turngap.caller.connection import Line
 from turngap.caller.dialects.registry import find_dialect
 from turngap.caller.dialects.session import Session
 from turngap.caller.endpoint import PIPECAT
-from turngap.caller.line import Line
 from turngap.caller.rtc.rtp import Datagram
 from turngap.core.clock import Clock
 from turngap.testing.agent import Account, Script, converse
@@ -86,7 +86,7 @@ async def line_to(
     actions.
 
     Raises:
-        AgentError: as `turngap.caller.line.open_line` does.
+        AgentError: as `turngap.caller.connection.open_line` does.
     """
     clock = clock or LoopClock()
     caller, end = two_ends(clock)

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from websockets.exceptions import ConnectionClosed
 
-from turngap.caller.line import PromptPeer
+from turngap.caller.connection import PromptPeer
 from turngap.caller.rtc.audio import RtpHearing, RtpMouth
 from turngap.caller.rtc.opus import LOOKAHEAD
 from turngap.caller.rtc.peer import Remote, RtcPeer

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from ruamel.yaml import YAML
 from websockets.exceptions import ConnectionClosed
 
+from turngap.caller.connection import Peer
 from turngap.caller.dialects.rtvi import rtvi
-from turngap.caller.line import Peer
 from turngap.caller.said import Message
 from turngap.core.audio import Pcm, SpeechDetector, SpeechStart, audible_onset, rms_dbfs
 from turngap.core.budget import DEFAULT_BUDGET_MS

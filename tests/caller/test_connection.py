@@ -12,10 +12,10 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.protocol import State
 
 from turngap.caller import intake
+from turngap.caller.connection import Line, open_line
 from turngap.caller.dialects.pipecat import PipecatSession, audio_frame, parse, payload_of
 from turngap.caller.dialects.rtvi import rtvi
 from turngap.caller.endpoint import Endpoint
-from turngap.caller.line import Line, open_line
 from turngap.caller.opening import Request, Socket, connect
 from turngap.caller.said import AudioChunk, Incoming, Message, ReplyText
 from turngap.clocks import MonotonicClock, others_first
@@ -391,8 +391,8 @@ async def test_the_agents_clock_is_found_within_its_bound(shift_ms: float) -> No
 
 
 async def test_the_quickest_exchange_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turngap.caller.line.PINGS", 3)
-    monkeypatch.setattr("turngap.caller.line.PING_WAIT_S", PATIENCE_S)
+    monkeypatch.setattr("turngap.caller.connection.PINGS", 3)
+    monkeypatch.setattr("turngap.caller.connection.PING_WAIT_S", PATIENCE_S)
 
     async def lag(socket: ServerConnection) -> None:
         async for message in socket:
@@ -522,7 +522,7 @@ async def test_messages_are_handed_on_while_the_peer_does_not_read() -> None:
 
 
 async def test_answers_to_who_does_not_read_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turngap.caller.line.MOST_UNSENT", 3)
+    monkeypatch.setattr("turngap.caller.connection.MOST_UNSENT", 3)
     peer = Slow()
     line = Line(peer, Echoes(), CLOCK)
     peer.room.clear()

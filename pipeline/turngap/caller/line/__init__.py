@@ -1,0 +1,1 @@
+"""Faults of the line to an agent: what a network does to a call."""

@@ -1,0 +1,61 @@
+"""What `--line` takes, and what it says about the rest."""
+
+import pytest
+
+from turngap.caller.line.spec import Way, parse_line, profiles
+from turngap.core.errors import InputError
+
+
+def test_a_line_names_faults_of_both_directions_or_of_one() -> None:
+    line = parse_line("delay=80,jitter=20ms,loss=1%,rtt=120,down=300kbit,up.burst=60,seed=7")
+    assert line.up == Way(delay_ms=80, jitter_ms=20, loss=0.01, burst_ms=60)
+    assert line.down == Way(delay_ms=80, jitter_ms=20, loss=0.01, kbit=300)
+    assert (line.rtt_ms, line.seed) == (120, 7)
+    outage = parse_line("outage=400ms/60s,up=1.2Mbit,half-open=20,coalesce=40")
+    assert (outage.up.outage_ms, outage.up.every_s, outage.up.kbit) == (400, 60, 1200)
+    assert outage.half_open_s == 20 and outage.down.coalesce_ms == 40
+
+
+def test_a_round_trip_alone_is_half_a_delay_each_way() -> None:
+    assert parse_line("rtt=120").up.delay_ms == parse_line("rtt=120").down.delay_ms == 60
+
+
+def test_a_profile_can_be_changed() -> None:
+    name, plain = next(iter(profiles().items()))
+    changed = parse_line(f"{name}, loss=2%")
+    assert changed.name == name and changed.up.loss == 0.02
+    assert changed.down.delay_ms == plain.down.delay_ms
+
+
+@pytest.mark.parametrize("name", profiles())
+def test_every_profile_says_what_it_is_and_where_its_numbers_are_from(name: str) -> None:
+    line = profiles()[name]
+    assert line.about and line.source and line.both_ms > 0
+    assert parse_line(name) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "says"),
+    [
+        ("lte-movin", "line.unknown", "did you mean lte-moving?"),
+        ("", "line.unknown", "known: delay"),
+        ("delay", "line.unknown", "unknown line"),
+        ("dely=80", "line.unknown", "did you mean delay?"),
+        ("sideways.delay=80", "line.unknown", "no fault"),
+        ("up.up=80", "line.unknown", "no fault"),
+        ("up.rtt=80", "line.unknown", "no fault"),
+        ("delay=-1", "line.value", "expected a number"),
+        ("delay=1e9", "line.value", "expected a number"),
+        ("delay=99999", "line.value", "0 to 30000ms"),
+        ("loss=51%", "line.value", "0 to 50%"),
+        ("down=1kbit", "line.value", "8 to"),
+        ("outage=400", "line.value", "how often"),
+        ("outage=5s/3s", "line.value", "how often"),
+        ("delay=20,rtt=120", "line.value", "longer than both delays"),
+    ],
+)
+def test_a_wrong_line_is_one_clear_error(text: str, kind: str, says: str) -> None:
+    with pytest.raises(InputError) as raised:
+        parse_line(text)
+    assert raised.value.kind == kind
+    assert says in f"{raised.value.message} {raised.value.hint}"

@@ -41,6 +41,8 @@ async def replay(
     dialect: str = "",
     headers: Texts = (),
     scenarios: Names | None = None,
+    line: str = "",
+    unpaired: bool = False,
     tag: str | None = None,
     repeat: int = 1,
     budget_ms: float | None = None,
@@ -84,6 +86,9 @@ async def replay(
             the URL, stands for an environment variable, so that no secret is stored.
             `Sec-WebSocket-Protocol: NAME` names a subprotocol, in place of the dialect's own.
         scenarios: names in the library, files, or folders; by default all of the library.
+        line: a line that delays and loses as networks do: a profile, `lte`, faults,
+            `delay=80,loss=1%`, or both; each conversation is then played without it, too.
+        unpaired: play conversations over the line only.
         tag: play only scenarios with this tag.
         repeat: how often to play everything.
         budget_ms: replaces the budgets that the scenarios name.
@@ -224,6 +229,7 @@ async def check(  # noqa: D417
     until_decided: bool = False,
     max_minutes: float = 10.0,
     scenarios: Names | None = None,
+    line: str = "",
     tag: str | None = None,
     llm: str | None = None,
     stt: str | None = None,
@@ -272,6 +278,7 @@ async def check(  # noqa: D417
         limit_p95_ms: the same for p95.
         until_decided: plays on while undecided, and begins no further round after `max_minutes`.
         max_minutes: see `until_decided`.
+        line: as in `replay`, for both sides; the same conversation has the same line.
         scenarios, tag, llm, stt, tts, sets, seed, starved_ms: as in `replay`.
         no_reply_ms, quiet_ms: as in `replay`.
         calibration, library, label, out, otlp, on_turn, progress: as in `replay`.
@@ -316,6 +323,7 @@ async def compare(  # noqa: D417
     *llms: str,
     agent: str | Path = "embedded",
     scenarios: Names | None = None,
+    line: str = "",
     tag: str | None = None,
     rounds: int = 1,
     phases: int = 1,
@@ -347,7 +355,7 @@ async def compare(  # noqa: D417
         rounds: how often each backend plays everything.
         phases: how many positions on the agent's 32 ms grid the rounds go through.
         prices: US dollars per million tokens in and out, by a backend's label.
-        scenarios, tag, budget_ms, stt, tts, sets, seed, starved_ms: as in `replay`.
+        scenarios, line, tag, budget_ms, stt, tts, sets, seed, starved_ms: as in `replay`.
         no_reply_ms, quiet_ms: as in `replay`.
         library, label, out, otlp, on_turn, progress: as in `replay`.
 
@@ -397,6 +405,7 @@ async def load(  # noqa: D417
     on: str = "local",
     ray_address: str | None = None,
     scenarios: Names | None = None,
+    line: str = "",
     tag: str | None = None,
     llm: str | None = None,
     stt: str | None = None,
@@ -438,7 +447,7 @@ async def load(  # noqa: D417
         on, ray_address: where the callers run, `"local"` or `"ray"`, and the Ray cluster's address.
         seed: of the schedule, and for engines that draw random numbers.
         on_now: gets the progress about once a second, in another thread.
-        agent, start, dialect, headers, scenarios, tag, llm, stt: as in `replay`.
+        agent, start, dialect, headers, scenarios, line, tag, llm, stt: as in `replay`.
         tts, sets, greeting_ms, starved_ms, calibration, library, label, out, otlp: as in `replay`.
         no_reply_ms, quiet_ms: as in `replay`.
 
@@ -458,10 +467,10 @@ async def load(  # noqa: D417
     from turngap.telemetry import exporting
 
     plan = LoadPlan.asked(asked)
-    with exporting(otlp) as telemetry, Line(plan.probable_s, on=progress) as line:
+    with exporting(otlp) as telemetry, Line(plan.probable_s, on=progress) as shown:
 
         def tell(now: "Now") -> None:
-            line.reach(now.done_s, "s")
+            shown.reach(now.done_s, "s")
             if on_now is not None:
                 on_now(now)
 

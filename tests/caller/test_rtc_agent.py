@@ -10,8 +10,9 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 
+from turngap.caller.line.spec import Way
 from turngap.core.errors import InputError
-from turngap.play.calibrate import Calibration, Sample, calibrate, faults_of
+from turngap.play.calibrate import Calibration, Sample, calibrate, packet_faults
 from turngap.report.run import calibration_block
 from turngap.testing.agent import Reply, Script, ScriptedAgent, voice
 from turngap.testing.rtc import AgentStream, RtcAgent, faults_ns
@@ -83,30 +84,14 @@ def test_what_is_no_offer_is_refused_over_http(path: str, body: bytes, status: i
     assert said["detail"]
 
 
-@pytest.mark.parametrize(
-    ("line", "faults"),
-    [
-        ("", (0.0, 0.0)),
-        ("loss=2%,jitter=20", (0.02, 20.0)),
-        ("jitter=7.5ms", (0.0, 7.5)),
-        ("loss=0.5%", (0.005, 0.0)),
-    ],
-)
-def test_a_line_is_given_by_its_loss_and_jitter(line: str, faults: tuple[float, float]) -> None:
-    assert faults_of(line, "webrtc") == pytest.approx(faults)
-
-
-@pytest.mark.parametrize(
-    "line", ["loss=2", "loss=60%", "jitter=20s", "jitter=501", "loss=2%jitter=1", "bad", ","]
-)
-def test_a_line_that_is_none_is_refused(line: str) -> None:
-    with pytest.raises(InputError, match="--line"):
-        faults_of(line, "webrtc")
-
-
-def test_a_line_without_packets_is_refused() -> None:
+def test_calibrate_takes_a_line_of_loss_and_jitter() -> None:
+    assert packet_faults("", "twilio") == Way()
+    assert packet_faults("loss=2%,jitter=20", "webrtc") == Way(loss=0.02, jitter_ms=20)
+    for line in ("lte", "loss=2%,burst=40", "loss=2%,half-open=5", "loss=bad", "loss=2%jitter=1"):
+        with pytest.raises(InputError, match="--line"):
+            packet_faults(line, "webrtc")
     with pytest.raises(InputError, match="twilio does not have"):
-        faults_of("loss=2%", "twilio")
+        packet_faults("loss=2%", "twilio")
 
 
 @pytest.mark.parametrize("buffer_ms", [None, 0])

@@ -16,6 +16,7 @@ from turngap.core.results import Turn, TurnKey
 from turngap.core.run_record import METRICS_VERSION, TOLD_BY_THE_LINE, MachineRecord, RunRecord
 from turngap.core.summary import summarise
 from turngap.core.untrusted import printable
+from turngap.report.words import over_words
 from turngap.store.checks import BaselineRecord, BaselineTurn
 from turngap.store.documents import encode, read_document, write_atomically, writing
 from turngap.store.folders import utc_now
@@ -111,6 +112,7 @@ def save(path: Path, run: RunRecord, turns: Sequence[Turn]) -> None:
         agent=run.agent,
         scenario_hashes=run.scenario_hashes,
         starved_ms=run.starved_ms,
+        line=line_of(run),
         caller_error_ms=summarise(turns).caller_error_ms,
         turns=tuple(_stored(turn) for turn in turns),
     )
@@ -154,6 +156,7 @@ def why_not_comparable(
     machine: MachineRecord,
     scenario_hashes: Mapping[str, str],
     starved_ms: float = STARVED_MS,
+    line: str = "",
 ) -> list[str]:
     """List every reason why `baseline` cannot be compared with a run made here and now."""
     reasons: list[str] = []
@@ -173,6 +176,11 @@ def why_not_comparable(
             f"its caller might be {baseline.starved_ms:g} ms late, this one {starved_ms:g}: give "
             f"both the same starved-ms"
         )
+    if baseline.line != line:
+        reasons.append(
+            f"it was played {over_words(baseline.line)}, this {over_words(line)}: give both the "
+            "same --line"
+        )
     for name, content in scenario_hashes.items():
         known = baseline.scenario_hashes.get(name)
         if known is None:
@@ -187,6 +195,11 @@ def why_not_comparable(
 def gaps(baseline: BaselineRecord) -> dict[TurnKey, float | None]:
     """Map each turn of the baseline to its gap."""
     return {turn.key: turn.gap_ms for turn in baseline.turns}
+
+
+def line_of(run: RunRecord) -> str:
+    """Return the line with faults over which a run was played; empty for a plain one."""
+    return str(run.settings.get("line") or "")
 
 
 # What an agent that turngap starts itself is spoken to in.

@@ -333,6 +333,7 @@ def command_of(
         names = files or [str(library)]
     values = {name: getattr(plan, name) for name in _AGAIN}
     values |= {"tag": (plan.settings or {}).get("tag"), "calibration": plan.calibration_turns}
+    values["line"] = plan.line and plan.line.text
     if beside is not None:
         values |= {"against": beside.agent, "start_against": beside.start}
         values |= {"against_dialect": beside.dialect, "against_sets": beside.sets}

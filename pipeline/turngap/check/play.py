@@ -342,6 +342,7 @@ def record_of(played: Played) -> CheckRecord:
         noise=noise_of(reference.turns, plan.limits) if reference is not None else None,
         baseline=played.use,
         command=plan.command,
+        line=plan.line.text if plan.line else "",
         label=plan.label,
         **judged(judgement),
     )
@@ -383,7 +384,8 @@ def refusals(
     """List why the baseline cannot be compared with any run made here and now."""
     if stored is None:
         return []
-    reasons = baselines.why_not_comparable(stored, this_machine(), hashes, plan.starved_ms)
+    line = plan.line.text if plan.line else ""
+    reasons = baselines.why_not_comparable(stored, this_machine(), hashes, plan.starved_ms, line)
     return [f"the baseline cannot be compared: {reason}" for reason in reasons]
 
 

@@ -65,6 +65,7 @@ def compare_stored(reference: Run, candidate: Run, limits: Limits | None = None)
         rounds=len({key[3] for key in shared}),
         phases=max(1, len({key[2] for key in shared})),
         starved_ms=record.starved_ms,
+        line=baselines.line_of(record),
         stand_ins=tuple(dict.fromkeys((*record.stand_ins, *reference.record.stand_ins))),
         budgets=(),
         noise=noise_of(reference.turns, limits),
@@ -129,6 +130,12 @@ def why_not_comparable(reference: Run, candidate: Run) -> list[str]:
     if changed:
         reasons.append(
             f"these scenarios or their recordings changed in between: {', '.join(changed)}"
+        )
+    before, after = baselines.line_of(then), baselines.line_of(now)
+    if before != after:
+        reasons.append(
+            f"the reference was played {report_words.over_words(before)}, the candidate "
+            f"{report_words.over_words(after)}"
         )
     if (line := lines_differ(then.agent, now.agent)) is not None:
         reasons.append(line)

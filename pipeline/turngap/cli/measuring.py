@@ -135,7 +135,8 @@ def _save_command(plan: "ReplayPlan", names: Sequence[str]) -> str:
     """Return the command that saves the same agent and scenarios as a baseline of `check`."""
     choice = plan.target.choice
     at = choice.endpoint.flags if choice.is_url else f"--agent {choice.agent}"
-    flags = typed([*choice.flags, ("--tag", (plan.settings or {}).get("tag"))])
+    line = [("--line", plan.line.text)] if plan.line else []
+    flags = typed([*choice.flags, ("--tag", (plan.settings or {}).get("tag")), *line])
     return " ".join(["turngap check", *map(quoted, names), at, *flags, "--save base.json"])
 
 

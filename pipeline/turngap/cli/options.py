@@ -203,8 +203,7 @@ OWN: tuple[Option, ...] = (
     ),
     Option(
         "line", ("calibrate",), PLAYED, "Loss and jitter of the packets that the loopback agent "
-        "sends, for example loss=2%,jitter=20 (ms); only in webrtc.", default="",
-        unit="loss=P%,jitter=MS",
+        "sends, for example loss=2%,jitter=20; only in webrtc.", default="", unit="LINE",
     ),
     Option(
         "library", ("judge", "doctor", *_SERVERS), PLAYED, "The folder whose scenarios the agent "

@@ -217,5 +217,5 @@ def _record(
         failure=failure,
         stand_ins=tuple(dict.fromkeys(name for run in stored for name in run.record.stand_ins)),
         label=plan.label,
-        settings={"seed": plan.choice.seed, "starved_ms": plan.starved_ms},
+        settings={"seed": plan.choice.seed, "starved_ms": plan.starved_ms, **plan.line_setting},
     )

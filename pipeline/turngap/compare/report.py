@@ -100,6 +100,8 @@ def comparison_report(record: ComparisonRecord) -> Report:
     about = [names + f" on {report_words.scenarios_words(record.scenarios)}"]
     if record.starved_ms != STARVED_MS:  # first, since a terminal cuts a long headline short
         about.insert(0, f"a caller up to {record.starved_ms:g} ms late accepted")
+    if line := record.settings.get("line"):
+        about.append(report_words.over_words(line))
     if record.inconclusive:
         about.insert(0, INCONCLUSIVE)
     answer = [

@@ -103,7 +103,8 @@ class PlanRecord(Stored):
     """The request for a replay, without its secrets, so that it can be continued.
 
     `backends` and `sets` are the agent's overrides. `dialect`, `headers` and `subprotocols` say how
-    to speak to a URL. `files` are the scenarios, in the order of play.
+    to speak to a URL. `files` are the scenarios, in the order of play. `line` is as `--line` takes
+    it; empty for a plain one.
     """
 
     agent: Said
@@ -122,6 +123,8 @@ class PlanRecord(Stored):
     no_reply_ms: Annotated[float, Field(gt=0, le=LONGEST_MS)] = NO_REPLY_MS
     quiet_ms: Annotated[float, Field(gt=0, le=LONGEST_MS)] = QUIET_MS
     calibration_turns: Annotated[int, Field(ge=0, le=MOST_PLAYED)] = 0
+    line: Said = ""
+    unpaired: bool = False
 
 
 class PieceRecord(Stored):

@@ -59,7 +59,8 @@ class Entry:
         agent: its name for people: the stack's name, or the URL without its secrets and without a
             port that may change. For a comparison, the agent whose LLM was replaced.
         commit: commit of the user's checkout; ends in `-dirty` if files differed.
-        line: the dialect and the rate in Hz of the line to an agent at a URL; empty for a stack.
+        line: the dialect and the rate in Hz of the line to an agent at a URL, and its faults; empty
+            for a stack on a plain line.
         started_utc: ISO 8601.
         valid: whether its figures can be used; `why` has the reasons if not, the failure first.
         verdict: in a word or two: `pass`, `regressed`, `8 sessions`; empty if there is none.
@@ -161,6 +162,7 @@ def _run(folder: Path) -> Entry:
         why.insert(0, record.failure)
     # The dialect and the rate of an agent at a URL, as far as they are known.
     line = [record.agent.get(name) for name in TOLD_BY_THE_LINE] if "url" in record.agent else []
+    line.append(record.settings.get("line"))
     return _entry(
         folder,
         "score" if record.scored else "talk" if record.settings.get("live") is True else "replay",

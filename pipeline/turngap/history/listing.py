@@ -224,7 +224,7 @@ COLUMNS: Sequence[Column[Entry]] = (
     Column(
         "line",
         "text",
-        "The dialect and the rate in Hz in which an agent at a URL was spoken to.",
+        "The dialect and the rate in Hz in which an agent at a URL was spoken to, and `--line`.",
         lambda entry: entry.line,
         True,
     ),

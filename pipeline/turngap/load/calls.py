@@ -19,6 +19,7 @@ from turngap.caller.connection import HUNG_UP, NOT_READY, OPEN_TIMEOUT_S, UNREAD
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.ear import Heard
 from turngap.caller.endpoint import Endpoint
+from turngap.caller.line.spec import LineSpec
 from turngap.caller.opening import NOT_OPEN
 from turngap.clocks import MonotonicClock, undisturbed
 from turngap.core.budget import STARVED_MS
@@ -325,6 +326,7 @@ class Share:
         patience: the times that the caller waits.
         greeted_s: time beyond `SETUP_S` by which the person begins later, to hear a greeting.
         until_s: how long all callers call, from the beginning.
+        line: the line of each call, with faults of its own; None for a plain one.
         variables: the environment variables that `endpoint` uses, which another machine lacks. They
             are secrets: no text shows them.
         headers: further headers that open a call, by the call's number.
@@ -339,6 +341,7 @@ class Share:
     patience: Patience
     greeted_s: float
     until_s: float
+    line: LineSpec | None = None
     variables: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     headers: Mapping[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
 
@@ -361,9 +364,14 @@ def play_share(share: Share, tell: Tell) -> None:
 
 async def _play(share: Share, tell: Tell) -> None:
     clock = MonotonicClock(precise=True)
+
+    def opens(call: Call) -> AbstractAsyncContextManager[Line]:
+        endpoint = share.endpoint.with_headers(share.headers.get(call.number, ()))
+        return endpoint.open(clock)
+
     player = LinePlayer(
         share.scenarios,
-        lambda call: share.endpoint.with_headers(share.headers.get(call.number, ())).open(clock),
+        opens,
         clock,
         budget_ms=share.budget_ms,
         starved_ms=share.starved_ms,

@@ -307,6 +307,7 @@ def _opening_record(plan: LoadPlan, executor: Executor) -> LoadRecord:
         "min_sessions": plan.min_sessions,
         "max_minutes": plan.max_minutes,
         "callers": plan.callers,
+        **plan.line_setting,
         **(plan.settings or {}),
     }
     return LoadRecord(

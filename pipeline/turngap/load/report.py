@@ -346,7 +346,8 @@ def load_report(record: LoadRecord) -> Report:
     warnings = [*filter(None, [broken_off(record)]), *voids(record)]
     agent = words.agent_words(record.name, record.agent)
     played = words.scenarios_words([*record.scenario_hashes])
-    subject = " · ".join([*agent, played])
+    line = record.settings.get("line")
+    subject = " · ".join([*agent, played, *([words.over_words(line)] if line else [])])
     lead = [Line("answer", answer(record), "strong")]
     if off := off_level_words(record):
         lead.append(Line("warning", off, "unsure"))

@@ -187,15 +187,15 @@ class _Rehearsal:
             raise failure
 
     def _begun(self, conversation: Conversation, begins_ns: int) -> None:
-        # A given greeting time is waited for in each call.
-        if conversation.greeted or self._plan.greeting_ms:
+        # A given greeting time is waited for in each call, and a slow line opens late in each.
+        if conversation.greeted or self._plan.greeting_ms or self._plan.line:
             self._greeted_s.append(max(0.0, (conversation.ready_ns - begins_ns) / NS_PER_S))
         self.greetings.take(greeted=conversation.greeted, cut_in=False)
 
     def found(self) -> Rehearsed:
         """Summarise the rehearsal. The first greeting may be late because the agent is cold."""
         wait_ms = self.greetings.wait_ms if self._greeted_s else 0.0
-        greeted_s = min(self._greeted_s) if wait_ms else 0.0
+        greeted_s = min(self._greeted_s) if wait_ms or self._plan.line else 0.0
         return Rehearsed(self.dialect, self._rate, wait_ms, greeted_s, waits_of(self._calls))
 
 
@@ -342,6 +342,7 @@ class Callers:
             patience=self.plan.patience(self.greeting_ms),
             greeted_s=self.plan.greeted_s,
             until_s=step.until_s,
+            line=self.plan.line,
             variables=self.endpoint.variables(),
             headers={c.number: headers[c.number] for c in calls if c.number in headers},
         )

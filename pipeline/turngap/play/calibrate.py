@@ -4,7 +4,6 @@ It also plays the agents of `turngap.testing.zoo`, whose every word is known.
 """
 
 import itertools
-import re
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from turngap.caller.connection import Line
 from turngap.caller.conversation import Conversation, Patience, PlayedTurn
 from turngap.caller.dialects.registry import dialects, find_dialect
 from turngap.caller.endpoint import PIPECAT, Endpoint
+from turngap.caller.line.spec import LineSpec, Way, parse_line
 from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import Clock, ns_to_ms
@@ -208,22 +208,20 @@ def plan(turns: int, seed: int, dialect: str = PIPECAT) -> list[Reply]:
     return [combinations[i] for i in itertools.islice(itertools.cycle(order), turns)]
 
 
-_LINE = re.compile(r"(?:loss=(\d+\.?\d*)%)?(?:(?:^|,)jitter=(\d+\.?\d*)(?:ms)?)?")
-
-
-def faults_of(line: str, dialect: str) -> tuple[float, float]:
-    """Return the share of loss and the ms of jitter in the text of `--line`.
+def packet_faults(line: str, dialect: str) -> Way:
+    """Return the faults that the loopback agent gives its packets, from the text of `--line`.
 
     Raises:
-        InputError: it is malformed, or the dialect has no packets to lose.
+        InputError: it is malformed, the dialect has no packets, or the agent has no such fault.
     """
-    found = _LINE.fullmatch(line)
-    percent, jitter_ms = (float(part or 0) for part in (found.groups() if found else ("", "")))
-    wrong = f"--line {line!r} is no loss up to 50% and jitter up to 500 ms"
+    spec = parse_line(line) if line else LineSpec("")
+    way = Way(loss=spec.down.loss, jitter_ms=spec.down.jitter_ms)
     if line and dialect != WEBRTC:
         wrong = f"--line {line!r} loses and delays packets, which {dialect} does not have"
-    elif found and percent <= 50 and jitter_ms <= 500:
-        return percent / 100, jitter_ms
+    elif replace(LineSpec(line), up=spec.up, down=way, seed=spec.seed) == spec:
+        return way
+    else:
+        wrong = f"--line {line!r}: the loopback agent has loss and jitter only"
     hint = "for example: --dialect webrtc --line loss=2%,jitter=20"
     raise InputError("calibrate.line", wrong, hint=hint)
 
@@ -247,9 +245,9 @@ async def calibrate(
     """
     asked = Endpoint("", dialect)
     name, buffer = asked.spec().name, getattr(asked.settings(), "buffer", None)
-    loss, jitter_ms = faults_of(line, name)
+    way = packet_faults(line, name)
     replies = plan(turns, seed, name)
-    faults = {"loss": loss, "jitter_ms": jitter_ms, "seed": seed}
+    faults = {"loss": way.loss, "jitter_ms": way.jitter_ms, "seed": seed}
     buffer_ms = buffer if isinstance(buffer, int) else None
     with tempfile.TemporaryDirectory(prefix="turngap-") as folder:
         truths = Path(folder) / "truths.jsonl"

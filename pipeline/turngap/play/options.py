@@ -268,6 +268,17 @@ OPTIONS: tuple[Option, ...] = (
         "--set does not apply to it. Repeatable.", unit="KEY=VALUE", flag="against-set", many=True,
         in_file=True, rare=True,
     ),
+    _O(
+        "line", _PLAYERS, PLAYED, "Play over a line that delays and loses as networks do: a "
+        "profile (lte), faults (delay=80,jitter=20,loss=1%,down=300kbit) or both "
+        "(lte,loss=2%). `turngap line` lists all. Over TCP, loss is delay.", default="",
+        unit="LINE", shared=True,
+    ),
+    _O(
+        "unpaired", ("replay",), PLAYED, "With --line: play each conversation over the line only. "
+        "Default: without the line, too, in alternating order, to show what the line adds.", bool,
+        False, in_file=True,
+    ),
     _O("tag", _PLAYERS, PLAYED, "Only play scenarios with this tag.", unit="TAG", shared=True),
     _O(
         "repeat", ("replay",), PLAYED, "How often to play everything.", int, 1, "N", least=1,

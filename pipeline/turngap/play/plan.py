@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from turngap.caller.conversation import Patience
+from turngap.caller.line.spec import LineSpec, parse_line
 from turngap.caller.stream import RATE
 from turngap.core.budget import NO_REPLY_MS, QUIET_MS, STARVED_MS
 from turngap.core.cue import AFTER_REPLY_MS, When
@@ -48,6 +49,7 @@ class PlayPlan:
         no_reply_ms: time to wait for a reply, from the end of the person's turn.
         quiet_ms: the silence that ends a reply.
         stop_on_error: end with the first call that the agent loses, or ends early.
+        line: the line to the agent, the same for all agents of a plan; None for a plain one.
         label: the user's name for what is played.
         out: the folder in which runs are stored, `./runs` by default.
         settings: the user's options, stored with each run.
@@ -64,6 +66,7 @@ class PlayPlan:
     no_reply_ms: float = NO_REPLY_MS
     quiet_ms: float = QUIET_MS
     stop_on_error: bool = False
+    line: LineSpec | None = None
     label: str = ""
     out: Path | None = None
     settings: dict[str, Any] | None = None
@@ -95,6 +98,16 @@ class PlayPlan:
     def agents(self) -> int:
         return 1
 
+    @property
+    def is_paired(self) -> bool:
+        """Return whether each conversation over the line is played without it, too."""
+        return False
+
+    @property
+    def line_setting(self) -> dict[str, str]:
+        """Return the line as it is stored among the settings of all kinds of records."""
+        return {} if self.line is None else {"line": self.line.text}
+
     def record(self) -> PlanRecord | None:
         """Build the stored plan with which a run can be continued; None if it cannot be."""
         return None
@@ -114,10 +127,13 @@ class PlayPlan:
         """Estimate the time that the plan takes.
 
         A turn takes its speech, the gap, the reply and the waits around it (`expected_ms`). The
-        calibration's turns and the start of each process add to that.
+        calibration's turns and the start of each process add to that, and the line's delays to each
+        turn over it.
         """
         before_s = self.agents * START_S + calibration_s(self.calibration_turns)
-        once_ms = sum(expected_ms(s) for s in self.scenarios)
+        once_ms = sum(expected_ms(s) for s in self.scenarios) * (1 + self.is_paired)
+        if self.line is not None:
+            once_ms += self.line.both_ms * sum(len(s.scenario.turns) for s in self.scenarios)
         return (before_s + self.rounds * self.plays * once_ms / 1000) / 60
 
     def phase_of(self, number: int) -> int:
@@ -135,11 +151,17 @@ class ReplayPlan(PlayPlan):
     Attributes:
         phase: by how many samples every turn is shifted on the agent's 32 ms grid.
         continues: a stored run; only its missing conversations are played.
+        unpaired: play conversations over the line only.
     """
 
     target: Target
     phase: int = 0
     continues: Run | None = None
+    unpaired: bool = False
+
+    @property
+    def is_paired(self) -> bool:
+        return self.line is not None and not self.unpaired
 
     @classmethod
     def of(
@@ -180,6 +202,7 @@ class ReplayPlan(PlayPlan):
             settings,
             rounds=asked.repeat,
             phase=round(asked.phase_ms * RATE / 1000),
+            unpaired=asked.unpaired,
             **played_as(asked),
         )
 
@@ -210,6 +233,8 @@ class ReplayPlan(PlayPlan):
             no_reply_ms=self.no_reply_ms,
             quiet_ms=self.quiet_ms,
             calibration_turns=self.calibration_turns,
+            line="" if self.line is None else self.line.text,
+            unpaired=self.unpaired,
         )
 
 
@@ -221,8 +246,13 @@ _PLAYED = {
 
 
 def played_as(asked: Asked) -> dict[str, Any]:
-    """Return the plan's attributes that a command's options set."""
+    """Return the plan's attributes that a command's options set.
+
+    Raises:
+        InputError: the line cannot be read.
+    """
     played = {name: value for name, value in asked.items() if name in _PLAYED}
+    played["line"] = parse_line(asked.line) if asked.line else None
     return played | ({"calibration_turns": asked.calibration} if "calibration" in asked else {})
 
 

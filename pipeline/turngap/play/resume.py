@@ -9,6 +9,7 @@ from typing import Any
 from turngap.agent.stack import stack_files
 from turngap.backends import value_of
 from turngap.caller.dialects.registry import dialect_of_host, dialects, transport_of
+from turngap.caller.line.spec import parse_line
 from turngap.caller.opening import check_url
 from turngap.caller.starting import is_start
 from turngap.core import __version__
@@ -37,7 +38,7 @@ from turngap.store.runs import Run
 # Numbers of a stored plan.
 _TAKEN = {
     *("rounds", "phase", "budget_ms", "calibration_turns"),
-    *("greeting_ms", "no_reply_ms", "quiet_ms"),
+    *("greeting_ms", "no_reply_ms", "quiet_ms", "unpaired"),
 }
 
 
@@ -122,6 +123,7 @@ def continued(
         {},
         starved_ms=run.record.starved_ms,
         continues=run,
+        line=parse_line(asked.line) if asked.line else None,
         **asked.model_dump(include=_TAKEN),
     )
     _require_same(plan, run)

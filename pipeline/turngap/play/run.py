@@ -465,7 +465,7 @@ def _opening_record(plan: PlayPlan, target: Target, settings: dict[str, Any]) ->
         started_utc=utc_now(),
         machine=this_machine(),
         agent=target.describe(),
-        settings=settings,
+        settings={**settings, **plan.line_setting},
         scenario_hashes=content_hashes(plan.scenarios),
         voices={s.scenario.name: s.voice for s in plan.scenarios if s.voice is not None},
         planned_turns=plan.turns // plan.agents,

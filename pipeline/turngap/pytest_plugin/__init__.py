@@ -46,6 +46,7 @@ _FLAGS = {
     "agent": "Agent of tests that name none: a stack, a .toml file or a ws:// URL; default: that "
     "of turngap.toml, or embedded.",
     "start": "",
+    "line": "",
     "starved_ms": "",
     "otlp": "",
 }

@@ -145,6 +145,7 @@ class Turngap:
             "calibration": options.calibration,
             "starved_ms": options.starved_ms,
             "otlp": options.otlp,
+            "line": options.line,
         }
         if agent is None and "agent" not in {*known, *given}:
             in_options |= {"agent": options.agent, "start": options.start}

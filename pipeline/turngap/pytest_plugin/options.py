@@ -27,6 +27,7 @@ class Options:
         rounds: how often everything is played, whatever the tests say.
         agent: the agent of tests that name none.
         start: the command that starts that agent; None if it runs, or turngap starts it.
+        line: the line of all tests that name none.
         calibration: known gaps to measure before each run.
         starved_ms: how late the caller may be before a turn counts as starved.
         otlp: the URL of the collector that gets a trace of each conversation.
@@ -37,6 +38,7 @@ class Options:
     rounds: int | None
     agent: str | None
     start: str | None
+    line: str | None
     calibration: int | None
     starved_ms: float | None
     otlp: str | None
@@ -62,6 +64,7 @@ class Options:
             rounds=config.getoption("turngap_rounds"),
             agent=_either(config, "agent"),
             start=_either(config, "start"),
+            line=_either(config, "line"),
             calibration=_number(config, "calibration"),
             starved_ms=config.getoption("turngap_starved_ms") or _number(config, "starved_ms"),
             otlp=_collector(config),

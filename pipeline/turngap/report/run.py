@@ -284,6 +284,7 @@ def _curve(run: Run, summary: Summary) -> str:
         with suppress(InputError):
             curve = read_document(file, TurnsRecord)
             here = curve.machine.fingerprint == run.record.machine.fingerprint
+            here = here and curve.settings.get("line") == run.record.settings.get("line")
             # In virtual time, gaps are lower bounds.
             if not (curve.valid and curve.setting and here) or curve.virtual:
                 continue

@@ -421,6 +421,11 @@ def lost_words(summary: Summary) -> str:
     return f"{n} of {summary.calls} calls, whose other turns count as errors" if n else ""
 
 
+def over_words(line: object) -> str:
+    """Name the line over which something was played."""
+    return f"over the line {printable(str(line), 80)}" if line else "without a line"
+
+
 def accepted_words(starved_ms: float, caller_error_ms: float | None) -> str:
     """Say how late the caller may be, and by how much that may change the gaps."""
     text = f"a caller up to {starved_ms:g} ms late is accepted"

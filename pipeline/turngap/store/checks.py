@@ -164,7 +164,8 @@ class CheckRecord(Document):
 
     `why` names the deciding metric, or the reason why the two sides cannot be compared.
     `starved_ms` is how late the caller might be before a turn counted as starved. `command` repeats
-    the check; it is empty in older checks. `stand_ins` and `label` are as in a run.
+    the check; it is empty in older checks. `line` is as `--line` takes it. `stand_ins` and `label`
+    are as in a run.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -191,6 +192,7 @@ class CheckRecord(Document):
     baseline: BaselineUse | None = None
     saved: SaveRecord | None = None
     command: Said = ""
+    line: Said = ""
     label: Label = ""
 
 
@@ -223,7 +225,7 @@ class BaselineTurn(Stored):
 class BaselineRecord(Document):
     """A stored reference. Compared only on the same machine, by the same metrics and audio.
 
-    `starved_ms` and `caller_error_ms` are those of the run that the baseline was saved from.
+    `starved_ms`, `line` and `caller_error_ms` are those of the run that it was saved from.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -232,5 +234,6 @@ class BaselineRecord(Document):
     agent: Settings
     scenario_hashes: dict[str, str]
     starved_ms: float
+    line: Said = ""
     caller_error_ms: float | None
     turns: tuple[BaselineTurn, ...]

@@ -229,7 +229,7 @@ def _stored(
         failure=None if failure is None else str(failure),
         stand_ins=tuple(dict.fromkeys(name for run in stored for name in run.record.stand_ins)),
         label=plan.label,
-        settings={"seed": plan.choice.seed, "starved_ms": plan.starved_ms},
+        settings={"seed": plan.choice.seed, "starved_ms": plan.starved_ms, **plan.line_setting},
     )
     write_document(folder / TURNS_FILE, record)
     return record, folder, failure

@@ -242,6 +242,8 @@ NAMED = 12
 def turns_report(record: TurnsRecord, runs: Sequence[Run]) -> Report:
     """Report where the curve is read, its points, the pauses, and the turns cut in on."""
     varied = "" if record.setting is None else f" over {printable(record.setting)}"
+    line = record.settings.get("line")
+    over = f" {report_words.over_words(line)}" if line else ""
     warnings = [f"ended early: {record.failure}"] if record.failure else []
     warnings += [
         f"{p.value or record.agent} is invalid: {'; '.join(p.why_invalid)}"
@@ -258,7 +260,7 @@ def turns_report(record: TurnsRecord, runs: Sequence[Run]) -> Report:
     return Report(
         command="turns",
         subject=f"turns · {printable(record.agent)}{varied} on "
-        f"{report_words.scenarios_words(record.scenarios)}",
+        f"{report_words.scenarios_words(record.scenarios)}{over}",
         when=report_words.instant(record.started_utc),
         about=(f"turngap {record.turngap_version}",),
         warnings=warnings,

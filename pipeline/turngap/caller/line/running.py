@@ -68,7 +68,7 @@ class Crossing:
             if self._packets and packet is not data:  # it was lost
                 self.bytes_waiting -= left
                 continue
-            piece, data = data[:left], data[left:]
+            piece, data = (data, b"") if self._packets else (data[:left], data[left:])
             self._last_ns = max(at_ns, self._last_ns + 1)
             self.bytes += len(piece)
             self.bytes_waiting -= len(piece)

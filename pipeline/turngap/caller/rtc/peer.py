@@ -28,6 +28,9 @@ from websockets.frames import Close
 
 from turngap.caller.arrival import stamp_udp
 from turngap.caller.intake import MOST_EARLY, MOST_MESSAGE_BYTES
+from turngap.caller.line.running import Crossings
+from turngap.caller.line.spec import LineSpec
+from turngap.caller.rtc.lined import RESET, LinedUdp
 from turngap.caller.rtc.rtp import Datagram
 from turngap.caller.said import Message
 from turngap.core.clock import Clock
@@ -43,7 +46,7 @@ MOST_SDP_CHARACTERS, MOST_CANDIDATES = 2**16, 50
 CLOSE_TIMEOUT_S = 2.0
 # This many packets of 20 ms are sent to an end from which nothing comes, neither sound nor reports
 # on what it gets: a process that was killed says no goodbye, and ICE needs half a minute.
-MOST_UNHEARD = 500
+MOST_UNHEARD = 450
 _DTLS, _RTP = range(20, 64), range(128, 192)
 _RTCP = range(192, 224)
 
@@ -63,13 +66,25 @@ class RtcPeer:
     Attributes:
         takes: receives each message as it arrives; if it returns False, `recv` returns it.
         arrived_ns: the arrival of the last message from `recv`, or passed to `takes`.
+        crossings: what crossed the line; None without one.
     """
 
     takes: Callable[[Message], bool] | None = None
     arrived_ns = 0
+    crossings: Crossings | None = None
 
-    def __init__(self, clock: Clock, servers: Sequence[RTCIceServer], *, loopback: bool) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        servers: Sequence[RTCIceServer],
+        *,
+        loopback: bool,
+        line: LineSpec | None = None,
+        call: str = "",
+    ) -> None:
         self._clock = clock
+        self._line, self._call = line, call
+        self._lined: LinedUdp | None = None
         self._ice = RTCIceTransport(RTCIceGatherer(list(servers)))
         self._dtls = RTCDtlsTransport(self._ice, [RTCCertificate.generateCertificate()])
         self._sctp = RTCSctpTransport(self._dtls)
@@ -138,6 +153,11 @@ class RtcPeer:
         await _finished(self._ice.iceGatherer.gather())
         for each in self._connection._protocols:
             stamp_udp(each.transport, self._clock, Datagram.at)
+        if self._line is not None:
+            self._lined = LinedUdp(self._line, self._call, self._clock, self._on_reset)
+            self.crossings = self._lined.crossings
+            for each in self._connection._protocols:
+                self._lined.lead(each)
         turn = self._connection.turn_server
         if turn and not any(c.type == "relay" for c in self._candidates()):
             raise AgentError(
@@ -216,7 +236,7 @@ class RtcPeer:
         srtp, remote = self._dtls._rx_srtp, self._remote
         if first not in _RTP or len(data) < 2 or data[1] in _RTCP or srtp is None or remote is None:
             return
-        is_stamped = isinstance(data, Datagram)
+        is_stamped = isinstance(data, Datagram) and data.is_stamped
         now_ns = data.arrived_ns if isinstance(data, Datagram) else self._clock.now_ns()
         try:
             packet = srtp.unprotect(data)
@@ -302,6 +322,9 @@ class RtcPeer:
             lost = not self._connection._nominated
             self._end(_lost("it no longer answers") if lost else _in_due_form())
 
+    def _on_reset(self) -> None:
+        self._end(_lost(RESET))
+
     def _end(self, error: ConnectionClosed) -> None:
         self._ended = self._ended or error
         self._open.set()
@@ -310,11 +333,16 @@ class RtcPeer:
     async def close(self) -> None:
         """Hang up; nothing of the call outlives this, though it is cancelled."""
         self._end(_in_due_form())
-        await _finished(self._stop())
+        try:
+            if self._lined is not None:
+                await self._lined.watch()
+        finally:
+            await _finished(self._stop())
 
     async def _stop(self) -> None:
         reading = self._dtls._task
-        for stop in (self._sctp.stop, self._dtls.stop, self._ice.stop):
+        line = [self._lined.stop] if self._lined is not None else []
+        for stop in (self._sctp.stop, self._dtls.stop, *line, self._ice.stop):
             with suppress(ConnectionError, TimeoutError):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await stop()
@@ -331,15 +359,18 @@ async def offering(
     servers: Sequence[RTCIceServer] = (),
     loopback: bool = False,
     timeout_s: float = 10.0,
+    line: LineSpec | None = None,
+    call: str = "",
 ) -> AsyncIterator[RtcPeer]:
     """Call an agent: `exchange` sends it an offer (SDP) and returns its answer.
 
-    `loopback`: the agent is on this machine. `label` names the data channel.
+    `loopback`: the agent is on this machine. `label` names the data channel. All datagrams cross
+    `line`, if there is one, as it is for this `call`.
 
     Raises:
         AgentError: the answer cannot be used, or the agent is not reached.
     """
-    peer = RtcPeer(clock, servers, loopback=loopback)
+    peer = RtcPeer(clock, servers, loopback=loopback, line=line, call=call)
     try:
         offer = await peer.offer(label)
         await peer.connect(timeout_s, await exchange(offer))

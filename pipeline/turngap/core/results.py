@@ -24,6 +24,7 @@ from turngap.core.stored import (
     Events,
     HoleRecord,
     JudgeRecord,
+    LineTurn,
     MarkRecord,
     Notes,
     PacingRecord,
@@ -73,7 +74,7 @@ class Turn(Document):
     `talk_over_ms`, of a recorded call, is how long both sides spoke at once, and `dead_air_ms` how
     long both were silent for 2 s or more.
     `left_out` is the reason why no figure of a run counts this turn. `judged` is a judge model's
-    verdict.
+    verdict. `line` says what a line did to the turn; None without one.
     """
 
     scenario: str
@@ -123,6 +124,7 @@ class Turn(Document):
     transcribed: AnswerRecord | None = None
     judged: JudgeRecord | None = None
     left_out: str | None = None
+    line: LineTurn | None = None
     events: Events = ()
 
     @classmethod
@@ -143,6 +145,7 @@ class Turn(Document):
         llm: str | None = None,
         answer: AnswerRecord = UNJUDGED,
         left_out: str | None = None,
+        line: LineTurn | None = None,
         events: Sequence[Mapping[str, Any]] = (),
     ) -> "Turn":
         """Build the record of a tracked turn; a turn without `audio` was not played."""
@@ -202,6 +205,7 @@ class Turn(Document):
             calls=calls_of(turn.agent_turns),
             answer=answer,
             left_out=left_out,
+            line=line,
             events=[dict(event) for event in events],
         )
 

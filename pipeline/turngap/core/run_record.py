@@ -1,6 +1,6 @@
 """Models of a stored run: its record, how it was requested, and its pieces."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -195,6 +195,29 @@ class ScoredRecord(Stored):
     unscored: tuple[UnscoredCall, ...] = ()
 
 
+class DeadPeerRecord(Stored):
+    """A call whose peers had lost each other without a word: how soon each noticed, in ms.
+
+    None if it had not noticed while turngap looked.
+    """
+
+    scenario: str
+    repeat: int
+    caller_ms: float | None
+    agent_ms: float | None
+
+
+class LineRecord(Stored):
+    """The line over which a run was played: as it was named, and its numbers."""
+
+    text: Said
+    name: str = ""
+    seed: int = 1
+    source: str = ""
+    settings: Settings = Field(default_factory=dict[str, Any])
+    dead_peers: tuple[DeadPeerRecord, ...] = ()
+
+
 class RunRecord(Document):
     """`run.json`. Written at the start, again when the run ends (`finished_utc`).
 
@@ -206,7 +229,8 @@ class RunRecord(Document):
     `pieces`: empty unless the run was continued; the other fields are then the first piece's, but
     `clock_offset` and `calibration` are the worst of all pieces'. `label`: the user's name for the
     run. `audio_sha256`: the SHA-256 of each stored audio file, by its path in the run's folder;
-    empty in older runs. `scored`: None unless the turns were found in recordings of calls.
+    empty in older runs. `scored`: None unless the turns were found in recordings of calls. `line`:
+    None unless it was played over one.
     """
 
     metrics_version: int = METRICS_VERSION
@@ -238,6 +262,7 @@ class RunRecord(Document):
     label: Label = ""
     audio_sha256: dict[str, str] = Field(default_factory=dict[str, str])
     scored: ScoredRecord | None = None
+    line: LineRecord | None = None
 
     @property
     def measured_commit(self) -> str:

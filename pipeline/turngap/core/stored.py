@@ -274,6 +274,57 @@ class HoleRecord(Stored):
     ms: float
 
 
+class StallRecord(Stored):
+    """A time in which nothing came out of the line, 100 ms or more beyond its delay.
+
+    `way` is `up` to the agent or `down` to the caller. `at_ms` counts from the person's end.
+    `recovered_ms` is the time from the stall's end until what comes out is less than 50 ms late
+    again; None if it was not within the turn.
+    """
+
+    way: Literal["up", "down"]
+    at_ms: float
+    ms: float
+    recovered_ms: float | None = None
+
+
+class DryRecord(HoleRecord):
+    """A hole that the line made in a reply: 10 ms or more in which the playout had run dry.
+
+    `in_word`: whether there is speech on both sides of it.
+    """
+
+    in_word: bool = False
+
+
+class LineTurn(Stored):
+    """The crossing of a line by the audio of one turn, in ms; None where it could not be measured.
+
+    Attributes:
+        up_ms: from the person's last sample until its packet had reached the agent.
+        down_ms: from the first word's way into the line until it came out.
+        plain_gap_ms, plain_yield_ms: the gap of the same turn without the line, and how soon the
+            agent was silent there when it was interrupted.
+        dry: the holes that the line made in the reply.
+        buffer_ms: the smallest playout buffer that hides them all; the gap grows by as much.
+        lag_ms: how late the reply's last audio came out.
+        up_lag_ms: how late the person's last audio came out.
+        backlog_bytes: the most bytes that waited in the line.
+        stalls: the line's stalls in the turn, both ways.
+    """
+
+    up_ms: float | None = None
+    down_ms: float | None = None
+    plain_gap_ms: float | None = None
+    plain_yield_ms: float | None = None
+    dry: tuple[DryRecord, ...] = ()
+    buffer_ms: float | None = None
+    lag_ms: float | None = None
+    up_lag_ms: float | None = None
+    backlog_bytes: int | None = None
+    stalls: tuple[StallRecord, ...] = ()
+
+
 class AnswerRecord(Stored):
     """A verdict on a turn's answer, judged by the words that were heard and the tools called.
 

@@ -11,6 +11,7 @@ from turngap.core.budget import OUTCOMES, SILENT, WITHOUT_GAP
 from turngap.core.clock import NS_PER_MS, ns_to_ms
 from turngap.core.counts import COLD, NO_RATE, RATE, SERVER, TTFT, WINDOW
 from turngap.core.cut_ins import CutIns, EarlyTurns, cut_ins_of, early_turns
+from turngap.core.line_figures import LineFigures, line_figures
 from turngap.core.results import Turn
 from turngap.core.stages import MARKS
 from turngap.core.stats import (
@@ -353,6 +354,7 @@ class Summary:
             because of the caller's lateness; None without such a turn.
         label_error_ms: how far off the labelled end of speech, and so the gap, may be: the median
             over the turns whose recording says so; None if none does.
+        line: what a line did to the turns; None without one.
     """
 
     turns: int
@@ -375,6 +377,7 @@ class Summary:
     starved: int
     caller_error_ms: float | None
     label_error_ms: float | None
+    line: LineFigures | None
 
     @property
     def stage_p50_ms(self) -> dict[str, float]:
@@ -431,6 +434,7 @@ class Summary:
             "starved_turns": self.starved,
             "caller_error_ms": self.caller_error_ms,
             "label_error_ms": self.label_error_ms,
+            "line": self.line.as_json() if self.line else None,
         }
 
 
@@ -466,6 +470,7 @@ def summarise(turns: Sequence[Turn]) -> Summary:
             (t.pacing.error_ms for t in turns if not t.pacing.starved), default=None
         ),
         label_error_ms=_label_error_ms(counted),
+        line=line_figures(counted),
     )
 
 

@@ -11,6 +11,7 @@ from turngap.core.clock import instant
 from turngap.core.results import Turn
 from turngap.core.untrusted import harmless, inert, printable, xml_text
 from turngap.report import turn_words, words
+from turngap.report.line import line_words
 from turngap.report.sections import Code, Figures, Folded, Item, Line, Lines, Report, Table
 from turngap.store.runs import Run, agent_name
 
@@ -216,4 +217,6 @@ def _properties(run: Run) -> Iterator[tuple[str, str]]:
     yield "hit_rate", str(run.hit_rate)
     yield "cut_ins", str(run.cut_ins)
     yield "gap_ms", str(run.gap_ms)
+    if run.record.line is not None:
+        yield "line", line_words(run.record.line)
     yield "machine", run.record.machine.fingerprint

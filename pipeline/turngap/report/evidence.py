@@ -55,7 +55,7 @@ def evidence(run: Run, anchors: Sequence[str]) -> Sheet:
             f"{looks.SYMBOLS[turn.outcome]} {' '.join((turn.outcome, *_gap(turn)))}",
             looks.OUTCOME_STYLES[turn.outcome],
             anchor,
-            _chart(turn, before_ms, after_ms, *_levels(run, turn, before_ms, after_ms)),
+            _chart(turn, before_ms, after_ms, *levels_of(run, turn, before_ms, after_ms)),
         )
         for turn, anchor in zip(drawn, anchors, strict=False)
     ]
@@ -83,7 +83,9 @@ def _reach(turns: Sequence[Turn]) -> tuple[float, float]:
     return min(max(early, BEFORE_MS[0]), BEFORE_MS[1]), min(max(late, AFTER_MS[0]), AFTER_MS[1])
 
 
-def _levels(run: Run, turn: Turn, before_ms: float, after_ms: float) -> tuple[Levels | None, float]:
+def levels_of(
+    run: Run, turn: Turn, before_ms: float, after_ms: float
+) -> tuple[Levels | None, float]:
     """Measure how loud both tracks are at each place, from 0 to 1, and where the recording ends.
 
     Without a recording there is None.
@@ -153,7 +155,7 @@ def _chart(
         y_ticks=[Mark(TRACK_PX - 8, "person"), Mark(AGENT_PX + TRACK_PX - 8, "agent")],
         bars=bars,
         paths=[
-            Path(_skyline(levels[:, n], bottom), name, area=True)
+            Path(skyline(levels[:, n], bottom), name, area=True)
             for n, (name, bottom) in enumerate(tracks)
             if levels is not None
         ],
@@ -162,7 +164,7 @@ def _chart(
     )
 
 
-def _skyline(levels: Levels, bottom: int) -> str:
+def skyline(levels: Levels, bottom: int) -> str:
     """Draw levels as steps over a base line, in whole pixels."""
     tops = [bottom - round(level * TRACK_PX) for level in levels.tolist()]
     steps = [f"M0 {bottom}"]

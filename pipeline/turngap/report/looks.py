@@ -54,6 +54,10 @@ class StageLook:
 
 # fmt: off
 STAGES: dict[str, StageLook] = {
+    "line_up": StageLook(
+        "→", "line", "line, up", "until the person's last word had crossed the line",
+        "the network: compare other lines with --line",
+    ),
     "endpoint": StageLook(
         "░", "listen", "end of turn decided", "until the agent decided that the turn was over",
         "`stop_secs` of the VAD and `user_speech_timeout` of the turn strategy; watch the cut-ins",
@@ -97,6 +101,10 @@ STAGES: dict[str, StageLook] = {
     "received": StageLook(
         "»", "line", "audio received", "until it reached the caller",
         "the network, or an agent that sends audio in bursts",
+    ),
+    "line_down": StageLook(
+        "←", "line", "line, down", "until that audio had crossed the line",
+        "the network: compare other lines with --line",
     ),
     "agent_onset": StageLook(
         ":", "line", "first word played", "in the caller's playout, until it was heard",

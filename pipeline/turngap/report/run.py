@@ -22,7 +22,8 @@ from turngap.core.summary import Summary, summarise, turn_taking
 from turngap.core.untrusted import printable
 from turngap.core.wording import several
 from turngap.report import calls, charts, looks, page, terminal, turn_words, words
-from turngap.report.evidence import evidence
+from turngap.report.evidence import MOST_TURNS, evidence
+from turngap.report.line import crossing_words, drawing, line_items
 from turngap.report.looks import Style
 from turngap.report.sections import (
     EVERYWHERE,
@@ -96,8 +97,11 @@ def run_report(run: Run, *, with_turns: bool = False) -> Report:
             warnings.append(f"{len(scored.unscored)} of {n} calls could not be scored")
     elif names := list(dict.fromkeys(turn.scenario for turn in run.turns)):
         played += f" of {words.scenarios_words(names)}"
+    if record.line is not None:
+        played += f" {words.over_words(record.line.text)}"
     sections = [
         Section("Turn gap", _figures(run, summary)),
+        Section("The line", line_items(run, summary)),
         Section("Outcomes", _outcomes(run, summary)),
         Section("Stages", _stages(run, summary)),
         Section("How it was measured", _measured(run, summary)),
@@ -391,7 +395,7 @@ def _cards(run: Run) -> Cards:
             outcome=turn.outcome,
             wait_ms=wait_ms(turn),
             about="",
-            takes=[take(run, turn, run.path, domain)],
+            takes=[take(run, turn, run.path, domain, drawn=number <= MOST_TURNS)],
             open=turn.outcome != "answered",
         )
         for number, turn in enumerate(run.turns, start=1)
@@ -405,8 +409,13 @@ def wait_ms(turn: Turn) -> float:
     return math.inf if turn.gap_ms is None else turn.gap_ms
 
 
-def take(run: Run, turn: Turn, base: Path, domain: charts.Domain, name: str = "") -> Take:
-    """Build a turn for a page in the folder `base`; `name` distinguishes takes of two runs."""
+def take(
+    run: Run, turn: Turn, base: Path, domain: charts.Domain, name: str = "", *, drawn: bool = False
+) -> Take:
+    """Build a turn for a page in the folder `base`; `name` distinguishes takes of two runs.
+
+    `drawn`: with a drawing of the line that it crossed.
+    """
     audio = page.audio_link(run, turn, base)
     missing = turn.audio is not None and bool(turn.audio.file) and audio is None
     whose = f" with {name}" if name else ""
@@ -417,6 +426,7 @@ def take(run: Run, turn: Turn, base: Path, domain: charts.Domain, name: str = ""
         symbol=looks.SYMBOLS[turn.outcome],
         gap=next(iter(turn_words.gap_words(turn)), ""),
         chart=charts.waterfall(turn, domain),
+        line=drawing(run, turn) if drawn else None,
         short=charts.together(turn.stages),
         lines=[line for line in turn_lines(turn) if "page" in line.where],
         audio=audio,
@@ -438,6 +448,8 @@ def turn_lines(turn: Turn) -> list[Line]:
     found += [Line("tool", call, "dim") for call in turn_words.calls_words(turn)]
     if why := turn_words.why_words(turn):
         found.append(Line("why", why))
+    if crossed := crossing_words(turn):
+        found.append(Line("line", crossed, "dim"))
     if error := calls.error_words(turn):
         found.append(Line("error", error, "dim"))
     found += [Line("note", note) for note in turn_words.notes_of(turn)]

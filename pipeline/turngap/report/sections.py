@@ -162,7 +162,10 @@ class Folded:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """One agent's take of a turn. `audio` links to its recording; `missing`: there is none."""
+    """One agent's take of a turn. `audio` links to its recording; `missing`: there is none.
+
+    `line`: a drawing of the line that the turn crossed.
+    """
 
     name: str
     outcome: str
@@ -175,6 +178,7 @@ class Take:
     audio: str | None
     audio_label: str
     missing: str
+    line: Chart | None = None
 
 
 @dataclass(frozen=True, slots=True)

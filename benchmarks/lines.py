@@ -12,11 +12,12 @@ continues, and plays again what had failed.
 
 import argparse
 import json
+import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -47,6 +48,9 @@ SCENARIOS = (
 NO_LINE = "no line"
 LINE_STAGES = ("line_up", "line_down")
 CHANCE = (0.025, 0.975)
+COMPARED = (
+    "line|gap, ms|hit rate, points|cut-ins, points|holes, ms a turn|turns|worse beyond chance"
+)
 
 
 # --- playing --------------------------------------------------------------------------------------
@@ -63,11 +67,11 @@ class Piece:
 
     def folder(self, out: Path) -> Path:
         what = self.scenarios[0] if len(self.scenarios) == 1 else "all"
-        return out / self.agent / self.profile.replace(" ", "-") / f"{self.round}-{what}"
+        return out / self.agent / re.sub(r"[^\w=.,-]", "-", self.profile) / f"{self.round}-{what}"
 
     @property
-    def line(self) -> str | None:
-        return None if self.profile == NO_LINE else f"{self.profile},seed={self.round}"
+    def line(self) -> str:
+        return "" if self.profile == NO_LINE else f"{self.profile},seed={self.round}"
 
 
 def pieces_of(
@@ -140,7 +144,7 @@ def play_virtually(piece: Piece, folder: Path) -> None:
     library = library_dir()
     plan = PlayPlan(
         scenarios=load_scenarios(scenario_paths(library, list(piece.scenarios))),
-        line=None if piece.line is None else parse_line(piece.line),
+        line=parse_line(piece.line) if piece.line else None,
         out=folder,
     )
     run = RunInProgress(plan, resolve(AgentChoice(agent=piece.agent), library), piece.agent)
@@ -187,6 +191,10 @@ def play_all(pieces: Sequence[Piece], out: Path, jobs: int, *, virtual: bool) ->
 # --- figures --------------------------------------------------------------------------------------
 
 
+# A value, and the ends of its 95 % interval.
+Interval = tuple[float, float, float]
+
+
 @dataclass(frozen=True)
 class Row:
     """One agent over one line. Times in ms; None where nothing was measured."""
@@ -214,9 +222,19 @@ class Difference:
 
     profile: str
     n: int
-    gap_ms: tuple[float, float, float] | None
+    gap_ms: Interval | None
     of: int
-    hit_rate: tuple[float, float, float] | None
+    hit_rate: Interval | None
+    cut_ins: Interval | None
+    holes_ms: Interval | None
+
+    @property
+    def worse(self) -> str:
+        """Name what is worse beyond chance: its interval lies on the wrong side of 0."""
+        rising = {"gap": self.gap_ms, "cut-ins": self.cut_ins, "holes": self.holes_ms}
+        found = [name for name, at in rising.items() if at is not None and at[1] > 0]
+        found += ["hit rate"] if self.hit_rate is not None and self.hit_rate[2] < 0 else []
+        return ", ".join(found) or ("nothing" if self.hit_rate is not None else "not known")
 
 
 def row_of(agent: str, profile: str, turns: Sequence[Turn]) -> Row:
@@ -256,15 +274,22 @@ def difference_of(profile: str, ours: Iterable[Turn], theirs: Iterable[Turn]) ->
     gaps = [
         ((a.gap_ms or 0.0) - (b.gap_ms or 0.0), a.call) for a, b in both if a.replied and b.replied
     ]
-    hits = [(float(a.outcome == "answered") - (b.outcome == "answered"), a.call) for a, b in both]
+
+    def mean_of(value: Callable[[Turn], float]) -> Interval | None:
+        return _interval([(value(a) - value(b), a.call) for a, b in both], mean=True)
+
     return Difference(
-        profile, len(gaps), _interval(gaps, mean=False), len(both), _interval(hits, mean=True)
+        profile,
+        n=len(gaps),
+        gap_ms=_interval(gaps, mean=False),
+        of=len(both),
+        hit_rate=mean_of(lambda turn: turn.outcome == "answered"),
+        cut_ins=mean_of(lambda turn: turn.outcome == "cut_in"),
+        holes_ms=mean_of(lambda turn: sum(h.ms for h in turn.line.dry) if turn.line else 0.0),
     )
 
 
-def _interval(
-    pairs: Sequence[tuple[float, Hashable]], *, mean: bool
-) -> tuple[float, float, float] | None:
+def _interval(pairs: Sequence[tuple[float, Hashable]], *, mean: bool) -> Interval | None:
     """Return the median or the mean of paired differences, and its interval; None under 5."""
     if len(pairs) < 5:
         return None
@@ -310,11 +335,20 @@ def tables(turns: Mapping[tuple[str, str], Sequence[Turn]], *, virtual: bool) ->
     ]
     if differences:
         blocks += [
-            f"The same turns, `{ours}` less `{theirs}`, with 95 % intervals:",
+            f"The same turns, `{ours}` less `{theirs}`, with 95 % intervals; the gap is the median "
+            "over the turns that both answered. By chance 1 interval in 40 lies on the wrong side:",
             _table(
-                ["line", "gap, ms", "turns that both answered", "hit rate, points", "turns"],
+                [*COMPARED.split("|")],
                 [
-                    [d.profile, _signed(d.gap_ms), str(d.n), _signed(d.hit_rate, 100), str(d.of)]
+                    [
+                        d.profile,
+                        f"{_signed(d.gap_ms)}, n={d.n}",
+                        _signed(d.hit_rate, 100),
+                        _signed(d.cut_ins, 100),
+                        _signed(d.holes_ms),
+                        str(d.of),
+                        d.worse or "nothing",
+                    ]
                     for d in differences
                 ],
             ),
@@ -341,7 +375,7 @@ def _ms(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
 
-def _signed(found: tuple[float, float, float] | None, scale: float = 1.0) -> str:
+def _signed(found: Interval | None, scale: float = 1.0) -> str:
     if found is None:
         return "–"
     value, low, high = (f"{scale * each:+,.0f}" for each in found)

@@ -41,6 +41,9 @@ def test_agents_are_compared_over_the_turns_that_both_took() -> None:
     assert (found.n, found.of) == (12, 12)
     assert found.gap_ms == pytest.approx((-400.0, -400.0, -400.0))
     assert found.hit_rate == pytest.approx((1.0, 1.0, 1.0))
+    assert found.worse == "nothing"
+    back = lines.difference_of("lte", theirs, ours)
+    assert back.worse == "gap, hit rate"
     assert lines.difference_of("lte", ours[:3], theirs[:3]).gap_ms is None
 
 
@@ -48,4 +51,4 @@ def test_what_is_compared_is_played_together_and_every_piece_once() -> None:
     pieces = lines.pieces_of(lines.AGENTS, ("lte", "3g"), 2, ("a", "b"), virtual=False)
     assert len(set(pieces)) == len(pieces) == 2 * 3 * 2 * 2
     assert all(a.profile == b.profile for a, b in zip(pieces[::2], pieces[1::2], strict=True))
-    assert {piece.line for piece in pieces if piece.round == 2} == {None, "lte,seed=2", "3g,seed=2"}
+    assert {piece.line for piece in pieces if piece.round == 2} == {"", "lte,seed=2", "3g,seed=2"}

@@ -163,7 +163,7 @@ class Hostile:
 
 
 QUICK = Limits(request_s=0.3)
-PINGED = Limits(pong_s=0.3)
+PINGED = Limits(ping_s=0.2, pong_s=0.4)
 AUDIO = audio_frame(bytes(640), RATE)
 
 
@@ -289,7 +289,7 @@ HOSTILE: dict[str, Hostile] = {
     "is silent on all seats": Hostile(
         is_silent, 4408, "no message came for 0.3 s", Limits(first_s=0.3)
     ),
-    "falls silent": Hostile(messages(AUDIO), 1011, "ping timeout", PINGED),
+    "falls silent": Hostile(messages(AUDIO), 1011, "no sign of life for 0.6", PINGED),
     "sends half a head": Hostile(half_a_head, limits=QUICK),
     "trickles its head": Hostile(trickles_its_head, limits=QUICK),
     "sends half a body": Hostile(raw(post() + b"Content-Length: 100\r\n\r\nhalf"), 405, "", QUICK),
@@ -310,15 +310,15 @@ HOSTILE: dict[str, Hostile] = {
     "sends a huge message": Hostile(messages(bytes(1 << 20)), 1009, "65536"),
     "announces a huge message": Hostile(frames(HUGE), 1009, "65536"),
     "sends half a frame": Hostile(
-        frames(framed(BINARY, AUDIO), framed(BINARY, AUDIO)[:50]), 1011, "ping timeout", PINGED
+        frames(framed(BINARY, AUDIO), framed(BINARY, AUDIO)[:50]), 1011, "no sign of life", PINGED
     ),
     "never ends a message": Hostile(frames(*ENDLESS), 4429, "fragments a second", SLOWLY),
     "begins a message twice": Hostile(
         frames(framed(BINARY, b"x", fin=False), framed(BINARY, b"x")), 1002, "continuation"
     ),
     "floods with pings": Hostile(frames(PONG_ME * 10_000), 4429, "pings", SLOWLY),
-    "never reads": Hostile(never_reads, 0, "", Limits(messages_per_s=1e6, vanished_s=1.0)),
-    "never reads answers": Hostile(never_reads_answers, limits=Limits(vanished_s=1.0)),
+    "never reads": Hostile(never_reads, 0, "", Limits(messages_per_s=1e6, unread_s=1.0)),
+    "never reads answers": Hostile(never_reads_answers, limits=Limits(unread_s=1.0)),
     "speaks another protocol": Hostile(messages(TWILIO), 1003, "got text"),
     "sends no protobuf": Hostile(messages(b"\xff\xfe\xfd"), 1007, "3 bytes that are no frame"),
     "sends nothing": Hostile(messages(b""), 1007, "0 bytes that are no frame"),

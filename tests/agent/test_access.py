@@ -156,6 +156,13 @@ def test_an_ordinary_page_stays_far_below_its_limits() -> None:
     assert limits.vanished_s > 2 * 5
 
 
+def test_a_dead_client_is_gone_within_10_s_and_a_stalled_one_stays() -> None:
+    limits, lost_s, repeated_s = Limits(), 3.0, 6.0
+    assert limits.ping_s + limits.pong_s < 9.5
+    assert lost_s < limits.unread_s <= 10
+    assert limits.pong_s > repeated_s
+
+
 async def test_a_call_waits_a_moment_for_a_seat_that_is_being_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

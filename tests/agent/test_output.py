@@ -274,3 +274,38 @@ async def test_a_caller_who_stops_reading_is_given_up() -> None:
             while agent.output.is_usable:
                 await agent.rest()
         stuck.set()
+
+
+async def test_a_stalled_line_gets_no_audio_and_an_interruption_drops_what_waits() -> None:
+    async with line(ahead_ms=50) as agent:
+        moves = asyncio.Event()
+        agent.output._room = moves.wait
+        await agent.say("abc")
+        await agent.rest()
+        assert agent.socket.letters == ""
+        await agent.worker.queue_frame(InterruptionFrame())
+        await agent.rest()
+        assert isinstance(agent.socket.sent[-1], Flush), "the flush waits behind the audio"
+        await agent.say("xyz")
+        moves.set()
+        await agent.socket.until(3)
+        assert agent.socket.letters == "xyz"
+
+
+async def test_after_a_stall_no_more_is_written_at_once_than_before() -> None:
+    clock, moves = ManualClock(settle_rounds=300), asyncio.Event()
+    moves.set()
+    async with line(ahead_ms=50, clock=clock) as agent:
+        agent.output._room = moves.wait
+        await agent.say("abcdefghijklmnopqrst")
+        await clock.advance(0)
+        assert agent.socket.letters == "abcde"
+        moves.clear()
+        await clock.advance(3_000_000_000)
+        assert agent.socket.letters == "abcde"
+        moves.set()
+        await clock.advance(0)
+        assert agent.socket.letters == "abcde" + "fghij"
+        await clock.advance(10_000_000)
+        assert agent.socket.letters == "abcde" + "fghij" + "k"
+        await clock.advance(1_000_000_000)

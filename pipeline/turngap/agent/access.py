@@ -51,8 +51,11 @@ class Limits:
     asks_per_s: float = 1.0  # typed turns and switches of the LLM, on average: each costs money
     burst_s: float = 15.0  # this much of both may come at once, as after a stall of the network
     idle_s: float = 300.0  # without speech or text from either side
-    vanished_s: float = 15.0  # without taking what is written, and without a page's message
-    pong_s: float = 25.0  # between pings, and for the answer to one
+    vanished_s: float = 15.0  # without a page's message
+    # A line that fails for 3 s, and repeats what was lost after 6, is not taken for a dead one.
+    ping_s: float = 2.0  # without a byte from a client until it is pinged
+    pong_s: float = 7.0  # after a ping until the client counts as gone, unless a byte comes
+    unread_s: float = 10.0  # without taking any of what is written
     warn_s: float = 30.0  # a page is warned this long before a conversation is ended
 
 

@@ -1,7 +1,7 @@
 """The socket between a client and the agent's pipeline, in uvicorn and above it.
 
-uvicorn limits a request's head, a message, and the wait for an answer to a ping. Beyond that, it
-waits for ever for a request and for a client that reads nothing, and counts no pings. `Http`,
+uvicorn limits a request's head and a message. Beyond that, it waits for ever for a request and for
+a client that reads nothing, counts no pings, and takes a pong behind a backlog for none. `Http`,
 `WebSockets` and `Sweeper` add these limits. A `Guard` checks a client's messages (pipecat's
 protobuf with RTVI in it) before pipecat sees them. Messages outside the limits close the connection
 with a code and a reason.
@@ -10,6 +10,8 @@ with a code and a reason.
 import asyncio
 import json
 import math
+import socket
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from turngap.agent import access as of
 from turngap.agent.access import TEXT_CHARS, HangUpError, Limits
+from turngap.clocks import MonotonicClock
 from turngap.core.audio import AUDIBLE_DBFS, Pcm, rms_dbfs
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 from turngap.core.secrets import text_without_secrets
@@ -141,8 +144,14 @@ def _rtvi(payload: dict[str, Any]) -> Taken:
 # In asyncio's own 256 KiB there can be 37,000 messages, which take half a second to parse.
 READ_BYTES = 2048
 FRAME_BYTES = 512  # this many, of a bigger frame, count as one
-# What the kernel holds for a client that does not read: five seconds of the agent's voice.
+# What the kernel holds for a client that does not read: as much as a line of 2G has in flight.
 SEND_BYTES = 256 * 1024
+# How much of it may be unsent while the agent speaks: 300 ms of its voice at 24 kHz. What is still
+# here when the person interrupts is dropped.
+VOICE_BYTES = 14_400
+ROOM = "turngap.room"  # in a WebSocket's scope: waits until there is less than that
+ROOM_MS = 10.0  # how often it looks
+UNSENT = slice(144, 148)  # tcpi_notsent_bytes in Linux's tcp_info
 CLOSE_S = 2.0  # for a client's answer to a close
 BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 REASON_BYTES = 123  # a WebSocket's control frame holds 125, two of them the code
@@ -176,7 +185,11 @@ class Http(H11Protocol):
 
 
 class WebSockets(WebSocketsSansIOProtocol):
-    """A connection that has become a WebSocket. Every frame counts towards limits, pings too."""
+    """A connection that has become a WebSocket. Every frame counts towards limits, pings too.
+
+    uvicorn's own pings want a pong in time, which a backlog of audio delays. Here every byte is a
+    sign of life.
+    """
 
     config: Any  # of `Server`
 
@@ -185,8 +198,55 @@ class WebSockets(WebSocketsSansIOProtocol):
         self.close_timeout = CLOSE_S
         self._due_s = 0.0  # when what came would be due at the average rate
         self._bytes = 0
+        self._pinged_s = 0.0
+        self._alive_s = self.loop.time()
+
+    async def run_asgi(self) -> None:
+        cast("Any", self.scope)[ROOM] = self._room
+        await super().run_asgi()
+
+    async def _room(self) -> None:
+        """Wait until the kernel has sent most of what it got; cut off who takes nothing."""
+        clock, least, since_ns = MonotonicClock(), math.inf, 0
+        while not self.transport.is_closing() and (unsent := self._unsent()) >= VOICE_BYTES:
+            now_ns = clock.now_ns()
+            if unsent < least:
+                least, since_ns = unsent, now_ns
+            elif now_ns - since_ns > self.config.limits.unread_s * NS_PER_S:
+                self.transport.abort()
+            await clock.sleep_until_ns(now_ns + ms_to_ns(ROOM_MS))
+
+    def _unsent(self) -> int:
+        held = self.transport.get_write_buffer_size()
+        if (option := getattr(socket, "TCP_INFO", None)) is None:
+            return held  # elsewhere than on Linux the kernel says nothing
+        own = self.transport.get_extra_info("socket")
+        info = own.getsockopt(socket.IPPROTO_TCP, option, UNSENT.stop)
+        return held + int.from_bytes(info[UNSENT], sys.byteorder)
+
+    def keep_alive(self) -> None:
+        """Ping a client that has been quiet; close the connection to one that stays silent."""
+        limits, now_s = self.config.limits, self.loop.time()
+        if not self.handshake_complete or self.close_sent or self.transport.is_closing():
+            return
+        if self.read_paused:  # what it sends waits unread
+            self._alive_s = now_s
+        if self._pinged_s <= self._alive_s:
+            if now_s - self._alive_s > limits.ping_s:
+                self._pinged_s = now_s
+                self.conn.send_ping(b"")
+                self.transport.write(b"".join(self.conn.data_to_send()))
+        elif now_s - self._pinged_s > limits.pong_s:
+            silent_s = limits.ping_s + limits.pong_s
+            self.conn.fail(of.CODE_FAILED, f"no sign of life for {silent_s:g} seconds")
+            self.close_sent = True
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.transport.close()
+            if self.transport.get_write_buffer_size():  # it would wait for the client to read
+                self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        self._alive_s = self.loop.time()
         self._bytes = len(data)
         if self.conn.parser_exc is None:
             super().data_received(data)
@@ -223,7 +283,7 @@ class WebSockets(WebSocketsSansIOProtocol):
 
 
 class Sweeper:
-    """A check, run regularly, that cuts off clients that send or read nothing for too long."""
+    """A check, run regularly, that pings, and cuts off clients that are gone or read nothing."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -234,14 +294,15 @@ class Sweeper:
         stuck: dict[Any, tuple[int, int]] = {}
         for each in connections:
             unread = each.transport.get_write_buffer_size()
-            http = isinstance(each, Http)
+            if not (http := isinstance(each, Http)):
+                each.keep_alive()
             if unread or (http and each.conn.their_state in (h11.IDLE, h11.SEND_BODY)):
                 key = each, each.cycle if http else None
                 since_ns, before = self._stuck.get(key, (now_ns, unread))
                 if unread < before:
                     since_ns = now_ns
                 stuck[key] = since_ns, unread
-                most_s = self._limits.vanished_s if unread else self._limits.request_s
+                most_s = self._limits.unread_s if unread else self._limits.request_s
                 if now_ns - since_ns > most_s * NS_PER_S:
                     each.transport.abort()
         self._stuck = stuck

@@ -6,7 +6,7 @@ part covers the waits: check them with each version of pipecat (`pyproject.toml`
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -205,8 +205,12 @@ class YieldingOutput(FastAPIWebsocketOutputTransport):
     `ahead_ms` of unplayed audio. When the voice is stopped, the caller has at most that much left
     to play, or two chunks.
 
+    While the line is stalled, no audio is written at all: the rest waits here, where an
+    interruption drops it. The flush is never behind more than the kernel holds.
+
     Args:
         ahead_ms: how much unplayed audio the caller may have; 0 for pipecat's pacing.
+        room: waits until the line takes audio.
     """
 
     def __init__(
@@ -215,6 +219,7 @@ class YieldingOutput(FastAPIWebsocketOutputTransport):
         floor: Floor,
         ahead_ms: float = 0.0,
         clock: Clock | None = None,
+        room: Callable[[], Awaitable[object]] | None = None,
         **kwargs: object,
     ) -> None:
         super().__init__(*args, **kwargs)  # pyright: ignore[reportArgumentType]
@@ -223,6 +228,7 @@ class YieldingOutput(FastAPIWebsocketOutputTransport):
         self._clock = clock or MonotonicClock()
         self._dry_ns = 0
         self._interruptions = 0
+        self._room = room
 
     async def set_transport_ready(self, frame: StartFrame) -> None:
         if not self._ahead_ns:
@@ -250,17 +256,23 @@ class YieldingOutput(FastAPIWebsocketOutputTransport):
             await super().process_frame(frame, direction)
         finally:
             if isinstance(frame, InterruptionFrame):
-                self._interruptions += 1
                 self._dry_ns = 0
                 self._floor.give()
 
+    async def _handle_frame(self, frame: Frame) -> None:
+        if isinstance(frame, InterruptionFrame):  # in the step in which the queue is emptied
+            self._interruptions += 1
+        await super()._handle_frame(frame)
+
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
         """Write a chunk once the agent may speak; False if it was dropped meanwhile."""
+        before = self._interruptions
         if self._floor.withheld:
-            before = self._interruptions
             await self._floor.wait()
-            if self._interruptions != before:
-                return False
+        if self._room is not None:
+            await self._room()
+        if self._interruptions != before:
+            return False
         return await super().write_audio_frame(frame)
 
     async def _write_audio_sleep(self) -> None:
@@ -305,6 +317,7 @@ class YieldingTransport(FastAPIWebsocketTransport):
         *,
         ahead_ms: float = 0.0,
         clock: Clock | None = None,
+        room: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         super().__init__(socket, params)
         self._input = PromptInput(self, self._client, self._params, name=self._input_name)
@@ -316,6 +329,7 @@ class YieldingTransport(FastAPIWebsocketTransport):
             floor=floor,
             ahead_ms=ahead_ms,
             clock=clock,
+            room=room,
         )
 
 

@@ -138,6 +138,8 @@ def bind(settings: ServeSettings) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)  # of each connection
+    if timeout := getattr(socket, "TCP_USER_TIMEOUT", 0):  # the kernel forgets who is gone, too
+        listener.setsockopt(socket.IPPROTO_TCP, timeout, round(settings.limits.unread_s * 1000))
     try:
         listener.bind((settings.host, settings.port))
         listener.listen(BACKLOG)
@@ -162,8 +164,7 @@ class Config(uvicorn.Config):
             ws=WebSockets,
             ws_per_message_deflate=False,
             ws_max_size=limits.message_bytes,
-            ws_ping_interval=limits.pong_s,
-            ws_ping_timeout=limits.pong_s,
+            ws_ping_interval=None,  # `WebSockets` pings
             h11_max_incomplete_event_size=HEAD_BYTES,
             backlog=BACKLOG,
             log_config=None,

@@ -28,6 +28,7 @@ from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams
 from pipecat.workers.runner import WorkerRunner
 
 from turngap.agent.feed import SpeechFeed
+from turngap.agent.guard import ROOM
 from turngap.agent.observer import (
     AgentObserver,
     MonotonicPipecatClock,
@@ -313,9 +314,17 @@ class _Session:
             audio_out_10ms_chunks=stack.audio.out_chunk_ms // 10,
             # pipecat's default, two seconds of silence at the end, only delays hanging up.
             audio_out_end_silence_secs=0,
+            # The server ends a call whose client takes nothing (`Limits.unread_s`). Here it would
+            # only fall silent.
+            audio_out_write_timeout_secs=60,
         )
         self.transport = YieldingTransport(
-            socket, params, self.taking.floor, ahead_ms=stack.audio.out_ahead_ms, clock=clock
+            socket,
+            params,
+            self.taking.floor,
+            ahead_ms=stack.audio.out_ahead_ms,
+            clock=clock,
+            room=socket.scope.get(ROOM),
         )
         self.stt, self.tts, self.feed = assembly.create("stt"), assembly.create("tts"), SpeechFeed()
         guard_ears(self.stt, partial(self._late, "stt"), most_ms=stack.pipeline.transcript_ms)

@@ -78,6 +78,11 @@ class MonotonicClock:
             timer.precise -= self._precise
 
 
+def unhurried(clock: Clock) -> Clock:
+    """Return a clock of the same time that leaves the spinning to those who send."""
+    return MonotonicClock() if isinstance(clock, MonotonicClock) else clock
+
+
 def wall_ns() -> int:
     """Return the date in ns since 1970, for other tools; do not compute durations from it."""
     return time.time_ns()

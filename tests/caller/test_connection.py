@@ -456,6 +456,8 @@ async def turns(count: int = 1) -> None:
 class Slow:
     """A peer whose socket takes messages, and has room only after `room` is set."""
 
+    crossings = None
+
     def __init__(self) -> None:
         self.arrived_ns = 0
         self.taken: list[Message] = []
@@ -578,7 +580,7 @@ async def test_the_socket_is_closed_though_the_goodbye_fails() -> None:
 
 
 async def test_a_peer_that_does_not_read_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    for where in ("line", "opening"):
+    for where in ("connection", "opening"):
         monkeypatch.setattr(f"turngap.caller.{where}.CLOSE_TIMEOUT_S", 0.1)
 
     gone = asyncio.Event()

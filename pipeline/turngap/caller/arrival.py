@@ -179,8 +179,15 @@ def is_of_this_machine(error: BaseException | None) -> bool:
     )
 
 
-async def connect_stamped(host: str, port: int, timeout_s: float) -> StampedSocket:
+async def connect_stamped(
+    host: str,
+    port: int,
+    timeout_s: float,
+    prepare: Callable[[socket.socket], None] | None = None,
+) -> StampedSocket:
     """Connect to a host's first address that answers; start each attempt a moment after the last.
+
+    `prepare` sets each socket's options before it is connected.
 
     Raises:
         OSError: no address answers within `timeout_s`. The reason is the last address's; a reason
@@ -192,6 +199,8 @@ async def connect_stamped(host: str, port: int, timeout_s: float) -> StampedSock
         tcp = StampedSocket(family, kind, protocol)
         try:
             tcp.setblocking(False)
+            if prepare is not None:
+                prepare(tcp)
             await loop.sock_connect(tcp, address)
         except BaseException:
             tcp.close()

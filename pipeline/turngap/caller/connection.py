@@ -13,6 +13,8 @@ from websockets.exceptions import ConnectionClosed
 from turngap.caller.dialects.session import Session
 from turngap.caller.intake import MOST_EARLY, Volume
 from turngap.caller.intake import MOST_WAITING_BYTES as MOST_EARLY_BYTES
+from turngap.caller.line.running import Crossings, LineEndedError
+from turngap.caller.line.spec import LineSpec
 from turngap.caller.opening import CLOSE_TIMEOUT_S, Request, Socket, connect
 from turngap.caller.said import (
     AudioBytes,
@@ -55,6 +57,8 @@ OPEN_TIMEOUT_S = 10.0
 PINGS = 12
 # An agent that has just become ready may still be busy when the first ping comes.
 PING_WAIT_S = 1.0
+# And over a line, losses may be repaired meanwhile, several of its round trips.
+LINE_WAIT_S, LINE_ROUND_TRIPS = 3.0, 3
 # Answers that wait for a peer that does not read, before the caller stops to read itself.
 MOST_UNSENT = 1_000
 
@@ -62,9 +66,14 @@ OnMessage = Callable[[int, Incoming], None]
 
 
 class Peer(Protocol):
-    """The other end of a line; `arrived_ns` is when the last message from `recv` arrived."""
+    """The other end of a connection; `arrived_ns` is when the last message from `recv` arrived."""
 
     arrived_ns: int
+
+    @property
+    def crossings(self) -> Crossings | None:
+        """Return what crossed the line; None without one."""
+        ...
 
     async def send(self, message: Message) -> None: ...
 
@@ -117,6 +126,11 @@ class Line:
         self._early_bytes = 0
         self._wav = WavReader()
         self._rest: Pcm = np.zeros(0, dtype=np.int16)
+
+    @property
+    def crossings(self) -> Crossings | None:
+        """Return what crossed the line, if there is one; complete when the connection is over."""
+        return self._peer.crossings
 
     @property
     def rate(self) -> int:
@@ -277,6 +291,8 @@ class Line:
         hint, frame = "", error.rcvd
         if not self.answered and frame is not None and frame.code >= FIRST_OWN_CODE:
             hint = ONE_URL_A_CALL
+        elif isinstance(error.__cause__, LineEndedError):
+            pass
         elif not self.answered and not (frame and frame.reason):  # it has not said why itself
             hint = f"it sent nothing before that; {OTHER_PROTOCOL}"
         elif self.answered and frame is not None and frame.code in (1000, 1001):  # in due form
@@ -381,6 +397,8 @@ class Line:
     async def clock_offset(self) -> OffsetRecord:
         """Compare clocks; `offset_ns` is None if the agent does not answer pings.
 
+        Over a line, the time in it is left out.
+
         Raises:
             AgentError: the line was lost, or the agent sends too much.
         """
@@ -412,7 +430,7 @@ class Line:
         asked_ns = self._clock.now_ns()
         await self.send_waiting()
         try:
-            async with asyncio.timeout(PING_WAIT_S):
+            async with asyncio.timeout(self._ping_wait_s):
                 while True:
                     arrived_ns, said = await self.next()
                     pong = None
@@ -422,10 +440,25 @@ class Line:
                         else:
                             self._keep(arrived_ns, incoming)
                     if pong is not None:
+                        asked_ns, arrived_ns = self._at_the_agent(asked_ns, arrived_ns)
                         midpoint_ns = (asked_ns + arrived_ns) // 2
                         return arrived_ns - asked_ns, pong.agent_ns - midpoint_ns
         except TimeoutError:
             return None
+
+    @property
+    def _ping_wait_s(self) -> float:
+        if self.crossings is None:
+            return PING_WAIT_S
+        return LINE_WAIT_S + LINE_ROUND_TRIPS * self.crossings.both_ms / 1000
+
+    def _at_the_agent(self, asked_ns: int, arrived_ns: int) -> tuple[int, int]:
+        """Return when a ping came out of the line, and when its answer entered it."""
+        if self.crossings is None:
+            return asked_ns, arrived_ns
+        left_ns = self.crossings.arrived_ns("up", asked_ns)
+        came_ns = self.crossings.entered_ns("down", arrived_ns)
+        return left_ns or asked_ns, came_ns or arrived_ns
 
 
 @asynccontextmanager
@@ -440,9 +473,12 @@ async def open_line(
     key_env: str = "",
     timeout_s: float = OPEN_TIMEOUT_S,
     ping_s: float = 0.0,
+    line: LineSpec | None = None,
+    call: str = "",
 ) -> AsyncIterator[Line]:
     """Connect and do the handshake, each within `timeout_s`; `session` is a new one.
 
+    All that is sent and received crosses `line`, if there is one, as it is for this `call`.
     `shown` is the URL for messages, without its secrets. `key_env` is the variable that holds the
     service's key; the error of a refusal names it.
 
@@ -450,14 +486,16 @@ async def open_line(
         InputError: the URL is not a WebSocket's.
         AgentError: nothing listens there, what listens is no WebSocket, or the handshake failed.
     """
-    request = Request(url, headers or {}, subprotocols, timeout_s, shown or url, key_env, ping_s)
+    request = Request(
+        url, headers or {}, subprotocols, timeout_s, shown or url, key_env, ping_s, line, call
+    )
     socket = await connect(request, clock)
-    line = Line(socket, session, clock)
+    opened = Line(socket, session, clock)
     try:
-        await line.handshake(timeout_s)
-        yield line
+        await opened.handshake(timeout_s)
+        yield opened
     finally:
-        await _leave(line, socket)
+        await _leave(opened, socket)
 
 
 @asynccontextmanager
@@ -499,6 +537,8 @@ async def _leave(line: Line, socket: Socket) -> None:
         except TimeoutError:
             socket.transport.abort()
             await socket.wait_closed()
+        finally:
+            await socket.gone()
 
 
 def failed_on(what: str, error: Exception) -> str:
@@ -522,6 +562,8 @@ def _cannot_begin(message: Unreadable) -> AgentError:
 
 
 def _why_closed(error: ConnectionClosed) -> str:
+    if isinstance(error.__cause__, LineEndedError):
+        return str(error.__cause__)
     for frame, by in ((error.rcvd, "agent"), (error.sent, "caller")):
         if frame is not None:
             reason = f" ({printable(frame.reason)})" if frame.reason else ""

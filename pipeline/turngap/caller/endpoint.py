@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from http.client import HTTPException
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 from websockets.exceptions import ConnectionClosed
@@ -34,6 +35,7 @@ from turngap.caller.dialects.registry import (
     transport_of,
 )
 from turngap.caller.dialects.session import Session
+from turngap.caller.line.spec import LineSpec
 from turngap.caller.opening import Request, check_url, knock
 from turngap.caller.starting import (
     ask,
@@ -210,8 +212,17 @@ class Endpoint:
         await knock(Request(*request))
 
     @asynccontextmanager
-    async def open(self, clock: Clock, *, timeout_s: float | None = None) -> AsyncIterator[Line]:
+    async def open(
+        self,
+        clock: Clock,
+        *,
+        timeout_s: float | None = None,
+        line: LineSpec | None = None,
+        call: str = "",
+    ) -> AsyncIterator[Line]:
         """Connect and do the handshake, each within `timeout_s` or the time in the settings.
+
+        With a `line`, the connection crosses it; the same `call` always gets the same faults.
 
         Raises:
             InputError: as `opening`, or the URL is not a WebSocket's.
@@ -222,20 +233,20 @@ class Endpoint:
         key, timeout_s = self._key(), timeout_s or settings.open_s
         if is_start(url):
             url, headers = await start_call(url, spec.name, headers, settings.open_s)
-        how = {"shown": self.url, "key_env": key.env if key else "", "timeout_s": timeout_s}
+        how: dict[str, Any] = {"shown": self.url, "key_env": key.env if key else ""}
+        how |= {"timeout_s": timeout_s, "line": line, "call": call}
         if spec.transport == "webrtc":
             opening = open_call(Request(url, headers, (), **how), session, settings, clock)
         else:
             how |= {"subprotocols": subprotocols, "ping_s": settings.ping_s}
             opening = open_line(url, session, clock, headers=headers, **how)
-        opened = False
+        opened: Line | None = None
         try:
-            async with opening as line:
-                line.first_word = settings.first_word
-                opened = True
-                yield line
+            async with opening as opened:
+                opened.first_word = settings.first_word
+                yield opened
         except AgentError as e:
-            if not opened and (said := await _runner_error(spec, url, e)):
+            if opened is None and (said := await _runner_error(spec, url, e)):
                 raise said from e
             if e.kind == UNREADY and (hint := spec.unready):
                 raise AgentError(e.kind, e.message, hint=hint) from e

@@ -3,6 +3,7 @@
 It sends and receives cheaply: 50 messages a second on each of a hundred lines.
 """
 
+import asyncio
 import os
 import re
 import secrets
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection
@@ -38,8 +39,12 @@ from websockets.uri import WebSocketURI, parse_uri
 
 from turngap.caller.arrival import StampedSocket, arrived_ns, connect_stamped
 from turngap.caller.intake import MOST_MESSAGE_BYTES, MOST_QUEUED, QUEUED_AGAIN
+from turngap.caller.line.running import Crossings, LineEndedError
+from turngap.caller.line.spec import LineSpec
+from turngap.caller.line.transport import LinedTransport, narrow
 from turngap.caller.starting import place_of
-from turngap.core.clock import Clock
+from turngap.clocks import others_first, unhurried
+from turngap.core.clock import NS_PER_S, Clock
 from turngap.core.errors import NOTHING_THERE, AgentError, InputError, url_meant
 from turngap.core.untrusted import MOST_SENTENCE, is_loopback, printable
 
@@ -70,9 +75,11 @@ class PromptSends(Connection):
     Attributes:
         takes: receives each message as it arrives, unless `recv` is being awaited; if it returns
             False, `recv` returns that message.
+        crossings: what crossed the line; None without one.
     """
 
     takes: Callable[[bytes | str], bool] | None = None
+    crossings: Crossings | None = None
 
     def send_now(self, message: bytes | str) -> bool:
         """Send a message if that needs no waiting; return whether it was sent."""
@@ -116,10 +123,74 @@ CLOSE_TIMEOUT_S = 2.0
 _FAILED = re.compile(r"\[Errno (\d+)\] Connect call failed")
 
 
+# A peer that answers pings is pinged when nothing has arrived for so long; it is dead if nothing
+# arrives for so long after that. The worst networks of G.1050 stall for 3 s.
+QUIET_S, ANSWER_S = 4, 5
+NO_ANSWER = f"no answer to a ping for {ANSWER_S} s: the peer is dead or the line is half-open"
+
+
 class Socket(PromptSends, ClientConnection):
-    """A WebSocket that knows when bytes last arrived."""
+    """A WebSocket that knows when bytes last arrived, and notices that its peer is dead.
+
+    Any byte is a sign of life. A peer that has never answered a ping is not judged: there are
+    agents that answer none, and they may be silent for long.
+    """
 
     arrived_ns = 0
+    _answers = False
+    _dead: LineEndedError | None = None
+    _watching: asyncio.Task[None] | None = None
+
+    def process_event(self, event: Event) -> None:
+        if isinstance(event, Frame) and event.opcode is Opcode.PONG:
+            self._answers = True
+        super().process_event(event)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        super().connection_lost(self._dead or exc)
+
+    def watch(self, clock: Clock) -> None:
+        """Ping the peer now, to learn whether it answers; then end the connection if it dies."""
+        if self.protocol.state is State.OPEN:
+            self._ping()
+            self._watching = asyncio.create_task(self._watch(unhurried(clock)), name="turngap-dead")
+
+    async def _watch(self, clock: Clock) -> None:
+        heard_ns = clock.now_ns()
+        while True:
+            heard_ns = max(heard_ns, self.arrived_ns)
+            await clock.sleep_until_ns(heard_ns + round(QUIET_S * NS_PER_S))
+            if self.arrived_ns > heard_ns:
+                continue
+            asked_ns = clock.now_ns()
+            if not self._answers or self._is_unread:
+                heard_ns = asked_ns
+                continue
+            self._ping()
+            await clock.sleep_until_ns(asked_ns + round(ANSWER_S * NS_PER_S))
+            for _ in range(2):  # what has arrived while this process was held up is read first
+                await others_first()
+            if self.arrived_ns <= heard_ns and not self._is_unread:
+                self._dead = LineEndedError(NO_ANSWER)
+                self.transport.abort()
+                return
+
+    @property
+    def _is_unread(self) -> bool:
+        return self.recv_messages.paused
+
+    def _ping(self) -> None:
+        """Ping the peer without waiting for room."""
+        if self.protocol.state is State.OPEN:
+            self.protocol.send_ping(b"turngap")
+            self.send_data()
+
+    async def gone(self) -> None:
+        """Wait until nothing is left of a half-open line, which is kept for a while."""
+        if isinstance(self.transport, LinedTransport):
+            await self.transport.ended()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +201,7 @@ class Request:
         shown: the URL for messages, without the secrets in `url`.
         key_env: the environment variable that holds the key of a known service.
         ping_s: time between the caller's pings, and the wait for each answer; 0 for no pings.
+        line, call: the line that the connection crosses, and the call whose line it is.
     """
 
     url: str
@@ -139,6 +211,8 @@ class Request:
     shown: str
     key_env: str = ""
     ping_s: float = 0.0
+    line: LineSpec | None = None
+    call: str = ""
 
 
 class _RedirectedError(Exception):
@@ -226,7 +300,8 @@ async def _reached(request: Request) -> StampedSocket | None:
     uri = check_url(request.url, request.shown)
     if goes_through_proxy(uri):
         return None
-    return await connect_stamped(uri.host, uri.port, request.timeout_s)
+    prepare = narrow if request.line is not None else None
+    return await connect_stamped(uri.host, uri.port, request.timeout_s, prepare)
 
 
 @contextmanager
@@ -360,10 +435,20 @@ async def _upgraded(request: Request, clock: Clock, tcp: StampedSocket | None) -
                     raise _RedirectedError(locations[0]) from None
                 raise
 
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            if request.line is not None:
+                real = cast("asyncio.Transport", transport)
+                transport = LinedTransport(real, self, request.line, request.call, clock)
+                self.crossings = transport.line.crossings
+            super().connection_made(transport)
+
         def data_received(self, data: bytes) -> None:
             # Stamped here and not when the message leaves the queue: until that task runs, 0.1 ms
             # pass, and 0.5 ms in one of twenty cases, and every onset would be late by that.
-            self.arrived_ns = arrived_ns(self.transport, clock, self.arrived_ns)
+            if isinstance(self.transport, LinedTransport):
+                self.arrived_ns = self.transport.arrived_ns
+            else:
+                self.arrived_ns = arrived_ns(self.transport, clock, self.arrived_ns)
             super().data_received(data)
 
     # No compression, since it costs time at both ends and audio does not shrink.
@@ -382,6 +467,7 @@ async def _upgraded(request: Request, clock: Clock, tcp: StampedSocket | None) -
         max_size=MOST_MESSAGE_BYTES,
     )
     assert isinstance(connection, Socket)
+    connection.watch(clock)
     return connection
 
 

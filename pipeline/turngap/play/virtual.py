@@ -24,6 +24,7 @@ from turngap.agent.session import Assembly, assemble, converse
 from turngap.agent.stack import Stack
 from turngap.caller.connection import Line
 from turngap.caller.dialects.session import Session
+from turngap.caller.line.spec import LineSpec
 from turngap.caller.stream import RATE
 from turngap.core.clock import NS_PER_S
 from turngap.core.errors import InputError, TurngapError
@@ -125,19 +126,25 @@ def _play(
 
 
 @asynccontextmanager
-async def line_to_stack(assembly: Assembly, session: Session | None = None) -> AsyncIterator[Line]:
+async def line_to_stack(
+    assembly: Assembly,
+    session: Session | None = None,
+    line: LineSpec | None = None,
+    call: str = "",
+) -> AsyncIterator[Line]:
     """Open a line to one session of a built-in agent without a socket, its handshake done.
 
+    With a `LineSpec`, its messages cross that line, as it is for this `call`.
     When the context ends, the agent has received the hang-up and has finished.
 
     Raises:
         AgentError: as `turngap.caller.connection.open_line` does.
     """
-    caller, end = two_ends(assembly.clock)
+    caller, end = two_ends(assembly.clock, line, call)
     agent = asyncio.create_task(_serve(assembly, end))
-    async with line_from(caller, agent, session, assembly.clock) as line:
+    async with line_from(caller, agent, session, assembly.clock) as opened:
         try:
-            yield line
+            yield opened
         finally:
             caller.die()
             await asyncio.wait([agent], timeout=HANGING_UP_S)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from turngap.caller.line.leg import Leg
 from turngap.caller.line.spec import LineSpec
-from turngap.clocks import MonotonicClock, pace
+from turngap.clocks import pace, unhurried
 from turngap.core.clock import NS_PER_S, Clock
 
 WayName = Literal["up", "down"]
@@ -173,8 +173,7 @@ class RunningLine:
         packets: bool = False,
         most: int = MOST_CROSSINGS,
     ) -> None:
-        # Its timer does not spin: the instants are the legs', and a sender nearby may need to.
-        self._clock = MonotonicClock() if isinstance(clock, MonotonicClock) else clock
+        self._clock = unhurried(clock)
         begins_ns = clock.now_ns()
         make = spec.packet_legs if packets else spec.legs
         self.up, self.down = make(call, begins_ns)

@@ -162,7 +162,7 @@ def _run(folder: Path) -> Entry:
         why.insert(0, record.failure)
     # The dialect and the rate of an agent at a URL, as far as they are known.
     line = [record.agent.get(name) for name in TOLD_BY_THE_LINE] if "url" in record.agent else []
-    line.append(record.settings.get("line"))
+    line.append(record.settings.get("line"))  # the faults, as all kinds have them
     return _entry(
         folder,
         "score" if record.scored else "talk" if record.settings.get("live") is True else "replay",
@@ -357,6 +357,7 @@ def _entry(
     **fields: Any,
 ) -> Entry:
     """Build an entry from the fields that all kinds of records share by name."""
+    fields.setdefault("line", _word(str(record.settings.get("line") or "")))
     return Entry(
         path=str(folder),
         kind=kind,

@@ -1,5 +1,6 @@
 """`--line`: read once, before anything starts; the same for both sides; stored and asked again."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,13 @@ def test_runs_over_other_lines_are_no_twins(tmp_path: Path, capsys: Capsys) -> N
 def test_a_line_of_a_stored_run_is_read_as_a_users() -> None:
     with pytest.raises(InputError, match="no fault"):
         parse_line("lte,$(reboot)=1")
+
+
+def test_a_curve_in_virtual_time_crosses_the_line(tmp_path: Path, capsys: Capsys) -> None:
+    def gap_ms(*line: str) -> float:
+        run = ("turns", "quick-questions", "--virtual", "--out", tmp_path / "runs", *line)
+        document = turngap_here(capsys, *run, "--json").document()
+        (stored,) = tmp_path.glob(f"runs/{Path(document['path']).name}/*/turns.jsonl")
+        return json.loads(stored.read_text(encoding="utf-8").splitlines()[0])["gap_ms"]
+
+    assert gap_ms("--line", "delay=50") == pytest.approx(gap_ms() + 100, abs=1)

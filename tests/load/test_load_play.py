@@ -422,7 +422,7 @@ def test_the_agent_is_to_trace_no_call_that_only_finds_out_how_it_answers(
     asked: list[tuple[str, ...]] = []
 
     async def rehearse(_: LoadPlan, opens: Any) -> Rehearsed:
-        asked.append(opens.__self__.headers)
+        asked.append(opens.func.__self__.headers)
         return Rehearsed("pipecat", 16_000, 0.0, 0.0)
 
     monkeypatch.setattr(PLAY, "rehearse", rehearse)

@@ -367,7 +367,7 @@ async def _play(share: Share, tell: Tell) -> None:
 
     def opens(call: Call) -> AbstractAsyncContextManager[Line]:
         endpoint = share.endpoint.with_headers(share.headers.get(call.number, ()))
-        return endpoint.open(clock)
+        return endpoint.open(clock, line=share.line, call=f"{share.step}/{call.number}")
 
     player = LinePlayer(
         share.scenarios,

@@ -176,7 +176,8 @@ class _LoadTest:
         """Play calls alone; return how long to wait for the agent's greeting in each call, ms."""
         self._keeper.phase("start")
         alone = endpoint.with_headers(self._plan.telemetry.untraced)
-        rehearsed = await rehearse(self._plan, alone.open)
+        opens = partial(alone.open, line=self._plan.line, call="rehearsal")
+        rehearsed = await rehearse(self._plan, opens)
         self._keeper.note_agent(dialect=rehearsed.dialect, line_rate_hz=rehearsed.rate)
         self._plan = replace(self._plan, greeted_s=rehearsed.greeted_s, waits=rehearsed.waits)
         require_turns(self._plan)

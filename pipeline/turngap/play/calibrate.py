@@ -222,7 +222,8 @@ def packet_faults(line: str, dialect: str) -> Way:
         return way
     else:
         wrong = f"--line {line!r}: the loopback agent has loss and jitter only"
-    hint = "for example: --dialect webrtc --line loss=2%,jitter=20"
+    hint = "for example: --dialect webrtc --line loss=2%,jitter=20; `turngap replay --line` takes "
+    hint += "any line in any dialect"
     raise InputError("calibrate.line", wrong, hint=hint)
 
 

@@ -133,7 +133,10 @@ class RunInProgress:
         clock, reached = MonotonicClock(precise=True), self._reached
         try:
             with self._traced(endpoint, clock, scenario, repeat, phase) as traced:
-                async with endpoint.with_headers(traced.headers).open(clock) as line:
+                opening = endpoint.with_headers(traced.headers).open(
+                    clock, line=self._plan.line, call=f"{scenario.scenario.name}/{repeat}"
+                )
+                async with opening as line:
                     traced.note(dialect=line.dialect)
                     self._reached, reached = True, False
                     await self.play_over(

@@ -60,7 +60,7 @@ def play_in_virtual_time(
             for number, scenario in itertools.product(range(plan.rounds), plan.scenarios):
                 progress.on_step(scenario.scenario.name)
                 for run, agent in agents:
-                    _play(run, agent, scenario, number + 1, plan.phase_of(number))
+                    _play(run, agent, scenario, number + 1, plan.phase_of(number), over=plan.line)
     except TurngapError as e:
         return e
     return None
@@ -113,12 +113,19 @@ def _assembled(target: Target) -> Assembly:
 
 
 def _play(
-    run: RunInProgress, assembly: Assembly, scenario: LoadedScenario, repeat: int, phase: int
+    run: RunInProgress,
+    assembly: Assembly,
+    scenario: LoadedScenario,
+    repeat: int,
+    phase: int,
+    *,
+    over: LineSpec | None = None,
 ) -> None:
     async def call() -> None:
         clock = assembly.clock
         await clock.sleep_until_ns(_BEGIN_NS)
-        async with line_to_stack(assembly) as line:
+        there = line_to_stack(assembly, line=over, call=f"{scenario.scenario.name}/{repeat}")
+        async with there as line:
             await run.play_over(line, clock, scenario, repeat=repeat, phase=phase, watch=clock)
 
     with virtual_clocks():

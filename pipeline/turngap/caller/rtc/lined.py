@@ -6,14 +6,13 @@ from typing import Any
 
 from turngap.caller.line.running import RunningLine
 from turngap.caller.line.spec import LineSpec
+from turngap.caller.line.transport import WATCH_S
 from turngap.caller.rtc.rtp import Datagram
-from turngap.clocks import MonotonicClock
+from turngap.clocks import unhurried
 from turngap.core.clock import NS_PER_MS, NS_PER_S, Clock
 
-# A half-open line keeps its sockets for this long, to see when the agent leaves: it then sends
-# nothing for `_QUIET_S`, neither sound nor reports.
-WATCH_S, _QUIET_S = 15.0, 6.0
-RESET = "the line was reset (--line reset)"
+# An agent that sends nothing for so long, neither sound nor reports, has left.
+_QUIET_S = 6.0
 _LOOK_NS = 50 * NS_PER_MS
 
 
@@ -82,7 +81,7 @@ class LinedUdp:
         """Wait until the agent has left a half-open line, `WATCH_S` at most."""
         if (half_open_ns := self.crossings.half_open_ns) is None:
             return
-        clock = MonotonicClock() if isinstance(self._clock, MonotonicClock) else self._clock
+        clock = unhurried(self._clock)
         while (now_ns := clock.now_ns()) < half_open_ns + WATCH_S * NS_PER_S:
             if now_ns - self._heard_ns > _QUIET_S * NS_PER_S:
                 self.crossings.agent_left_ns = self._heard_ns

@@ -30,7 +30,8 @@ from turngap.caller.arrival import stamp_udp
 from turngap.caller.intake import MOST_EARLY, MOST_MESSAGE_BYTES
 from turngap.caller.line.running import Crossings
 from turngap.caller.line.spec import LineSpec
-from turngap.caller.rtc.lined import RESET, LinedUdp
+from turngap.caller.line.transport import RESET
+from turngap.caller.rtc.lined import LinedUdp
 from turngap.caller.rtc.rtp import Datagram
 from turngap.caller.said import Message
 from turngap.core.clock import Clock

@@ -46,6 +46,8 @@ async def calling(request: Request, settings: Any, clock: Clock) -> AsyncIterato
         servers=servers_of(settings),
         loopback=is_loopback(urlsplit(request.url).hostname or ""),
         timeout_s=request.timeout_s,
+        line=request.line,
+        call=request.call,
     ) as peer:
         yield peer
 

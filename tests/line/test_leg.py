@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turngap.caller.line.faults import Delay
 from turngap.caller.line.leg import Leg, TcpLeg
 from turngap.caller.line.spec import parse_line
 from turngap.core.clock import NS_PER_S, ms_to_ns, ns_to_ms
@@ -92,7 +93,7 @@ def test_a_lost_packet_stalls_the_stream_for_more_than_a_round_trip() -> None:
     stalled = [ms for ms in took if ms > 50]
     # It is repaired once three later packets have arrived, or is lost again.
     assert 0.02 < len(stalled) / len(took) < 0.3
-    assert 200 <= max(took) <= 600
+    assert 150 <= max(took) <= 600
     assert sorted(took)[len(took) // 2] == 50
 
 
@@ -126,13 +127,30 @@ class LosesFirst:
 def test_a_lost_packet_is_repaired_as_linux_repairs_it(
     losses: int, packets: int, took_ms: float
 ) -> None:
-    leg = TcpLeg(LosesFirst(losses), back_ns=ms_to_ns(50), rtt_ns=ms_to_ns(100))
+    leg = TcpLeg(LosesFirst(losses), back=Delay(50), rtt_ns=ms_to_ns(100))
     for i in range(packets):
         drain(leg, i * ms_to_ns(20))
         leg.send(i * ms_to_ns(20), b"x")
     pieces = drain(leg, 60 * NS_PER_S)
     assert abs(ns_to_ms(pieces[0][0]) - took_ms) < 10
     assert len(pieces) == packets
+
+
+def test_lost_acknowledgements_delay_only_what_finds_the_window_full() -> None:
+    took = delays("delay=50,down.outage=400ms/20s", way=0)
+    late = [ms for ms in took if ms > 50]
+    # The timeout was in vain, and the window is as before: it is not an outage of the data.
+    assert max(late) < 600 and 0 < len(late) / len(took) < 0.04
+
+
+def test_small_segments_are_sent_again_as_one() -> None:
+    path = LosesFirst(4)
+    leg = TcpLeg(path, back=Delay(50), rtt_ns=ms_to_ns(100))
+    for i in range(4):
+        leg.send(i * ms_to_ns(20), b"x")
+    pieces = drain(leg, 60 * NS_PER_S)
+    # A probe sends the last one again, and its acknowledgement shows that three are missing.
+    assert len({at for at, _ in pieces}) == 1 and -path.left == 2
 
 
 def test_after_an_outage_the_backlog_comes_at_once() -> None:

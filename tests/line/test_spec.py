@@ -3,6 +3,7 @@
 import pytest
 
 from turngap.caller.line.spec import Way, parse_line, profiles
+from turngap.core.clock import ms_to_ns
 from turngap.core.errors import InputError
 
 
@@ -59,3 +60,13 @@ def test_a_wrong_line_is_one_clear_error(text: str, kind: str, says: str) -> Non
         parse_line(text)
     assert raised.value.kind == kind
     assert says in f"{raised.value.message} {raised.value.hint}"
+
+
+def test_a_link_fails_both_ways_at_once() -> None:
+    legs = parse_line("delay=50,outage=400ms/5s").packet_legs("a", 0)
+    sent = [ms_to_ns(20 * i) for i in range(1000)]
+    for leg in legs:
+        for at in sent:
+            leg.send(at, bytes([1]))
+    up, down = ([at for at, _ in leg.receive(sent[-1] * 2)] for leg in legs)
+    assert up == down and len(up) < len(sent)

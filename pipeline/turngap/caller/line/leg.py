@@ -1,8 +1,9 @@
 """One direction of a connection over a faulty path, without I/O: bytes in, bytes out later.
 
 `TcpLeg` is a model of Linux's TCP (RFC 9293) for streams of small writes: RACK-TLP (RFC 8985),
-retransmission timeouts (RFC 6298) and a window that is cut by losses. Left out, because voice does
-not meet them: receive windows, delayed acknowledgements, lost acknowledgements.
+retransmission timeouts (RFC 6298, 5682), and CUBIC's window (RFC 9438, 6937). Left out, because
+voice does not meet them: receive windows, delayed acknowledgements, and a queue that data and
+acknowledgements share.
 """
 
 from collections import deque
@@ -11,7 +12,7 @@ from math import inf
 from typing import Literal, Protocol
 
 from turngap.caller.line.faults import Coalescing, Fault
-from turngap.core.clock import NS_PER_MS, ms_to_ns
+from turngap.core.clock import NS_PER_MS, NS_PER_S, ms_to_ns
 
 # Payload and headers of a segment on Ethernet: IPv4, TCP and its timestamps.
 MSS, HEADERS = 1448, 52
@@ -19,8 +20,9 @@ MSS, HEADERS = 1448, 52
 FIRST_WINDOW = 10
 _LEAST_VARIANCE_NS = ms_to_ns(200)
 _LONGEST_RTO_NS = ms_to_ns(120_000)
-# What CUBIC keeps of its window after a loss.
-_KEPT = 0.7
+# CUBIC (RFC 9438): what is kept of the window after a loss, and of its goal after two in a row; how
+# it grows with time cubed, in s; and how much at least for each window that arrives.
+_KEPT, _KEPT_GOAL, _CUBIC, _FAIR = 0.7, 0.85, 0.4, 8 / 15
 _DUPLICATES = 3
 
 Pieces = list[tuple[int, bytes]]
@@ -101,7 +103,7 @@ class TcpLeg:
 
     Args:
         path: the way of the segments.
-        back_ns: the way of an acknowledgement.
+        back: the way of the acknowledgements.
         rtt_ns: the round trip that the opening handshake measured.
         later_ns: a delay of the stream behind the receiver, such as a relay's second connection.
         coalescing: a hop behind that.
@@ -111,37 +113,42 @@ class TcpLeg:
         self,
         path: Fault,
         *,
-        back_ns: int,
+        back: Fault,
         rtt_ns: int,
         later_ns: int = 0,
         coalescing: Coalescing | None = None,
     ) -> None:
-        self._path, self._back_ns, self._later_ns = path, back_ns, later_ns
+        self._path, self._back, self._later_ns = path, back, later_ns
         self._coalescing = coalescing
         self._now_ns = 0
         self.waiting = 0
         # What is under way, by instant: a copy of a segment sent then, on its way or acknowledged.
         self._arrivals: deque[tuple[int, _Segment, int]] = deque()
-        self._acks: deque[tuple[int, int, _Segment, int]] = deque()
+        self._acks: deque[tuple[int, int, int, _Segment, int]] = deque()
         self._out: deque[tuple[int, bytes]] = deque()
         # The sender.
         self._unsent: deque[bytearray] = deque()
         self._unsent_bytes = 0
         self._flight: deque[_Segment] = deque()  # in order, from the first not acknowledged
         self._next = 0  # the place of the next new byte
+        self._full_to = 0  # the place of the last byte in flight when the window was full
         self._fin: int | None = None
         self._window, self._threshold = float(FIRST_WINDOW), inf
         self._srtt_ns, self._variance_ns, self._least_rtt_ns = rtt_ns, rtt_ns // 2, rtt_ns
+        self._goal, self._goal_s, self._fair = 0.0, 0.0, 0.0
+        self._grows_from_ns: int | None = None
         self._backoff = 1
         self._repairs_to: int | None = None  # a loss is being repaired, up to this place
-        self._timed_out = self._probed = False
+        self._before_timeout = self._window, self._threshold
+        self._repair_arrived = self._repair_sent = self._window_before = 0
+        self._timed_out = self._probed = self._tries_new = self._holds_lost = False
         self._newest = (-1, 0)  # when the last sent of the arrived was sent, and its end
         self._newest_rtt_ns = rtt_ns
         self._timer: tuple[int, _Timer] | None = None
         self._reorder_ns: int | None = None
         self._rto_from_ns = self._probe_from_ns = self._last_sent_ns = 0
         # The receiver.
-        self._got = 0
+        self._got = self._arrivals_count = 0
         self._early: dict[int, bytes] = {}
 
     @property
@@ -186,8 +193,9 @@ class TcpLeg:
                 self._now_ns, segment, sent_ns = self._arrivals.popleft()
                 self._arrive(self._now_ns, segment, sent_ns)
             elif acked_ns <= rings_ns:
-                self._now_ns, got, segment, sent_ns = self._acks.popleft()
-                self._acknowledge(self._now_ns, got, segment, sent_ns)
+                ack = self._acks.popleft()
+                self._now_ns = ack[0]
+                self._acknowledge(*ack)
             elif self._timer is not None:
                 self._now_ns, kind = self._timer
                 self._ring(self._now_ns, kind)
@@ -208,19 +216,31 @@ class TcpLeg:
             data = data[room:]
         self._transmit(at_ns)
 
+    @property
+    def _flying(self) -> int:
+        return sum(not (s.sacked or s.lost) for s in self._flight)
+
     def _transmit(self, at_ns: int) -> None:
         """Send what the window allows: first what was lost, then what is new."""
-        flying = sum(not (s.sacked or s.lost) for s in self._flight)
-        lost = (s for s in self._flight if s.lost)
+        flying = self._flying
+        lost = deque(s for s in self._flight if s.lost and not self._holds_lost)
         while flying < int(self._window):
-            if (segment := next(lost, None)) is not None:
+            if lost:
+                segment = lost.popleft()
                 segment.lost = False
+                place = self._flight.index(segment)
+                while lost and lost[0].first == segment.end and lost[0].end - segment.first <= MSS:
+                    segment = _Segment(segment.first, segment.data + lost.popleft().data, at_ns)
+                    self._flight[place] = segment
+                    del self._flight[place + 1]
             elif self._unsent:
                 segment = self._new_segment(at_ns)
             else:
                 break
             self._put(at_ns, segment)
             flying += 1
+        if flying >= int(self._window):
+            self._full_to = self._next
         self._set_timer()
 
     def _new_segment(self, at_ns: int) -> "_Segment":
@@ -234,47 +254,105 @@ class TcpLeg:
         return segment
 
     def _put(self, at_ns: int, segment: "_Segment") -> None:
+        segment.again = segment.sent_ns >= 0
         segment.sent_ns = self._last_sent_ns = at_ns
+        self._repair_sent += 1
         arrives_ns = self._path.carry(at_ns, len(segment.data) + HEADERS)
         if arrives_ns is not None:
             self._arrivals.append((arrives_ns, segment, at_ns))
 
-    def _acknowledge(self, at_ns: int, got: int, segment: "_Segment", sent_ns: int) -> None:
-        """Take an acknowledgement: all bytes before `got` have arrived, and `segment`."""
-        flight, flying = self._flight, sum(not (s.sacked or s.lost) for s in self._flight)
-        arrived = 0
+    def _acknowledge(
+        self, at_ns: int, got: int, arrivals: int, segment: "_Segment", sent_ns: int
+    ) -> None:
+        """Take the acknowledgement of a segment, of all bytes before `got`, and all arrivals."""
+        flight, flying = self._flight, self._flying
+        is_full = bool(flight) and flight[0].first < self._full_to
+        news: list[_Segment] = []
         while flight and flight[0].end <= got:
-            arrived += not flight.popleft().sacked
+            news.append(flight.popleft())
+        if is_new := bool(news):
             self._rto_from_ns = self._probe_from_ns = at_ns
             self._backoff, self._probed = 1, False
-        if segment.first >= got and not segment.sacked:
-            segment.sacked, segment.lost = True, False
-            arrived += 1
+        news += [s for s in flight if s.arrival <= arrivals]
+        arrived = sum(not s.sacked for s in news)
+        originals = [s for s in news if not (s.sacked or s.again)]
+        for each in news:
+            each.sacked, each.lost = True, False
         self._note_round_trip(at_ns - sent_ns)
         if (sent_ns, segment.end) > self._newest:
             self._newest, self._newest_rtt_ns = (sent_ns, segment.end), at_ns - sent_ns
+        if self._timed_out:
+            self._try_new(is_new, originals)
         if self._repairs_to is not None and got >= self._repairs_to:
-            self._repairs_to, self._timed_out = None, False
-        if self._repairs_to is None or self._timed_out:
-            self._open_window(arrived, is_used=flying >= int(self._window))
-        self._find_losses(at_ns)
+            if not self._timed_out:
+                self._window = self._threshold
+            self._repairs_to, self._timed_out, self._holds_lost = None, False, False
+        if is_new and (self._repairs_to is None or self._timed_out):
+            self._open_window(at_ns, arrived, flying, is_full=is_full)
+        has_losses = self._find_losses(at_ns)
+        self._repair(arrived, more=is_new and not has_losses)
         self._transmit(at_ns)
+
+    def _try_new(self, is_new: bool, originals: "list[_Segment]") -> None:
+        """Find whether a timeout was in vain, before all is sent again (F-RTO, RFC 5682)."""
+        if not (self._tries_new or self._holds_lost) or self._repairs_to is None:
+            return
+        if any(segment.end <= self._repairs_to for segment in originals):
+            # What was not sent again has arrived: acknowledgements were late or lost.
+            self._window, self._threshold = self._before_timeout
+            self._repairs_to, self._timed_out = None, False
+            self._tries_new = self._holds_lost = False
+            for segment in self._flight:
+                segment.lost = False
+        elif self._holds_lost:
+            self._holds_lost = is_new
+        elif is_new and self._flight:
+            self._repairs_to, self._tries_new = self._next, False
+            self._holds_lost = bool(self._unsent)
+
+    def _repair(self, arrived: int, *, more: bool) -> None:
+        """Let the window shrink by what arrives meanwhile (RFC 6937), and one segment at once."""
+        if self._repairs_to is None or self._timed_out or not arrived:
+            return
+        self._repair_arrived += arrived
+        missing = self._threshold - (flying := self._flying)
+        if missing < 0:
+            allowed = -(-self._threshold * self._repair_arrived // self._window_before)
+            allowed -= self._repair_sent
+        else:
+            allowed = max(self._repair_arrived - self._repair_sent, arrived)
+            allowed = min(allowed + more, missing)
+        self._window = flying + max(allowed, 0 if self._repair_sent else 1)
 
     def _note_round_trip(self, rtt_ns: int) -> None:
         self._least_rtt_ns = min(self._least_rtt_ns, rtt_ns)
         self._variance_ns += (abs(rtt_ns - self._srtt_ns) - self._variance_ns) // 4
         self._srtt_ns += (rtt_ns - self._srtt_ns) // 8
 
-    def _open_window(self, arrived: int, *, is_used: bool) -> None:
+    def _open_window(self, at_ns: int, arrived: int, flying: int, *, is_full: bool) -> None:
         """Grow the window for segments that arrived, if it was what held the sender up."""
-        if not (is_used or self._unsent or self._timed_out):
+        window = int(self._window)
+        if window < self._threshold:
+            if window < 2 * flying:
+                self._window += arrived
             return
-        if self._window < self._threshold:
-            self._window += arrived
-        else:
-            self._window += arrived / self._window
+        if not is_full:
+            return
+        if self._grows_from_ns is None:
+            self._grows_from_ns, self._fair = at_ns, self._window
+            self._goal = max(self._goal, self._window)
+            self._goal_s = ((self._goal - self._window) / _CUBIC) ** (1 / 3)
+        self._fair += _FAIR * arrived / window
+        since_s = (at_ns - self._grows_from_ns + self._least_rtt_ns) / NS_PER_S
+        target = max(self._goal + _CUBIC * (since_s - self._goal_s) ** 3, self._fair)
+        self._window += min(max((target - window) / window, 0), 0.5) * arrived
 
-    def _find_losses(self, at_ns: int) -> None:
+    def _cut_window(self) -> None:
+        window = int(self._window)
+        self._goal = window * (_KEPT_GOAL if window < self._goal else 1)
+        self._grows_from_ns, self._threshold = None, max(int(window * _KEPT), 2)
+
+    def _find_losses(self, at_ns: int) -> bool:
         """Take for lost what was sent before something that has arrived, by RACK's time."""
         sacked = sum(s.sacked for s in self._flight)
         sure = sacked >= _DUPLICATES or self._repairs_to is not None
@@ -288,8 +366,10 @@ class TcpLeg:
             else:
                 self._reorder_ns = min(due_ns, self._reorder_ns or due_ns)
         if found and self._repairs_to is None:
-            self._threshold = self._window = max(self._window * _KEPT, 2)
-            self._repairs_to = self._next
+            self._window_before = int(self._window)
+            self._cut_window()
+            self._repairs_to, self._repair_arrived, self._repair_sent = self._next, 0, 0
+        return found
 
     def _rto_ns(self) -> int:
         rto_ns = self._srtt_ns + max(_LEAST_VARIANCE_NS, 4 * self._variance_ns)
@@ -306,20 +386,26 @@ class TcpLeg:
         elif not self._probed and self._repairs_to is None:
             alone = len(self._flight) == 1  # its acknowledgement may be delayed
             wait_ns = 2 * self._srtt_ns + (_LEAST_VARIANCE_NS if alone else 2 * NS_PER_MS)
-            self._timer = (min(rto_ns, self._probe_from_ns + wait_ns), "probe")
+            first_ns = self._flight[0].sent_ns + self._rto_ns()
+            self._timer = (min(first_ns, self._probe_from_ns + wait_ns), "probe")
         self._timer = (max(self._timer[0], self._now_ns), self._timer[1])
 
     def _ring(self, at_ns: int, kind: "_Timer") -> None:
         if kind == "reorder":
             self._find_losses(at_ns)
+            self._repair(1, more=False)
         elif kind == "probe":
             self._probed, self._rto_from_ns = True, at_ns
             self._put(at_ns, self._new_segment(at_ns) if self._unsent else self._flight[-1])
         else:
             for segment in self._flight:
                 segment.lost = not segment.sacked
-            if not self._timed_out:
-                self._threshold = max(self._window * _KEPT, 2)
+            is_new = self._repairs_to is None
+            self._holds_lost, self._tries_new = False, is_new or self._backoff > 1
+            if is_new or (self._timed_out and self._backoff == 1):
+                self._before_timeout = self._window, self._threshold
+                self._cut_window()
+            self._goal, self._grows_from_ns = 0.0, None
             self._window, self._timed_out, self._repairs_to = 1.0, True, self._next
             self._backoff, self._rto_from_ns, self._reorder_ns = self._backoff * 2, at_ns, None
         self._transmit(at_ns)
@@ -327,12 +413,17 @@ class TcpLeg:
     # The receiver.
 
     def _arrive(self, at_ns: int, segment: "_Segment", sent_ns: int) -> None:
-        if segment.first >= self._got:
-            self._early[segment.first] = segment.data
+        if segment.end > self._got:
+            first = max(segment.first, self._got)
+            self._early[first] = segment.data[first - segment.first :]
         while (data := self._early.pop(self._got, None)) is not None:
             self._got += len(data)
             self._pass_on(at_ns + self._later_ns, data)
-        self._acks.append((at_ns + self._back_ns, self._got, segment, sent_ns))
+        self._arrivals_count += 1
+        segment.arrival = min(segment.arrival, self._arrivals_count)
+        acked_ns = self._back.carry(at_ns, HEADERS)
+        if acked_ns is not None:
+            self._acks.append((acked_ns, self._got, self._arrivals_count, segment, sent_ns))
 
     def _pass_on(self, at_ns: int, data: bytes) -> None:
         if self._coalescing is not None:
@@ -353,9 +444,11 @@ class _Segment:
 
     first: int
     data: bytes
-    sent_ns: int = 0
+    sent_ns: int = -1
+    arrival: float = inf  # its place among the arrivals
     sacked: bool = False
     lost: bool = False
+    again: bool = False
 
     @property
     def end(self) -> int:

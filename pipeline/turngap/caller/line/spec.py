@@ -107,9 +107,10 @@ class LineSpec:
         way: Way = getattr(self, name)
         rtt_ms = self.both_ms if self.rtt_ms is None else self.rtt_ms
         there_ms = way.delay_ms * rtt_ms / self.both_ms if self.both_ms else 0.0
+        other = _WAYS[name == "up"]
         return TcpLeg(
             self._path(name, call, begins_ns, there_ms),
-            back_ns=ms_to_ns(rtt_ms - there_ms),
+            back=self._path(other, call, begins_ns, rtt_ms - there_ms),
             rtt_ns=ms_to_ns(rtt_ms),
             later_ns=ms_to_ns(way.delay_ms - there_ms),
             coalescing=Coalescing(way.coalesce_ms) if way.coalesce_ms else None,
@@ -127,7 +128,8 @@ class LineSpec:
         if way.kbit is not None:
             faults.append(Rate(way.kbit, way.queue_ms))
         if way.outage_ms:
-            faults.append(Outage(way.outage_ms, way.every_s, chance("outage"), begins_ns))
+            both = Random(f"{self.seed}/{call}/outage")  # a link fails both ways at once
+            faults.append(Outage(way.outage_ms, way.every_s, both, begins_ns))
         if way.loss:
             faults.append(Loss(way.loss, way.burst_ms, chance("loss"), begins_ns))
         faults.append(Delay(delay_ms))

@@ -11,6 +11,7 @@ from typing import Literal
 from turngap.caller.connection import HUNG_UP, Line, failed_on
 from turngap.caller.ear import SPEECH_GAP_MS, Heard
 from turngap.caller.hearing import Listener
+from turngap.caller.line.figures import NO_DELAYS, CrossedAudio, Delays
 from turngap.caller.said import Incoming
 from turngap.caller.stream import (
     GRID_MS,
@@ -36,6 +37,7 @@ from turngap.core.events import (
     unfinished,
 )
 from turngap.core.run_record import OffsetRecord
+from turngap.core.stored import LineTurn
 
 # Silence before anybody speaks, because VADs need a moment of the line.
 ROOM_MS = 500.0
@@ -102,6 +104,7 @@ class PlayedTurn:
         notes: oddities of the messages that the agent sent, each with its count.
         greeting_ns: time from the open line to the agent's greeting; in a call's first turn only.
         holes: long silences within the reply: start, counted from its onset, and length, in ns.
+        line: what the line did to the turn; None without one.
     """
 
     turn: TrackedTurn
@@ -113,6 +116,7 @@ class PlayedTurn:
     notes: Mapping[str, int] = field(default_factory=dict[str, int])
     greeting_ns: int | None = None
     holes: tuple[tuple[int, int], ...] = ()
+    line: LineTurn | None = None
 
 
 @dataclass(slots=True)
@@ -139,7 +143,7 @@ class Conversation:
     `watch` is the clock that measures the lateness of the event loop, the real one by default.
     `phase_ms` shifts every recording on the stream's grid. `begins_ns` is when the first recording
     begins, whatever its `when` says. If the line opens too late for that, the recording begins as
-    soon as possible.
+    soon as possible. `delays` are what every byte takes over a line with faults.
     """
 
     def __init__(
@@ -153,8 +157,10 @@ class Conversation:
         phase_ms: float = 0.0,
         begins_ns: int | None = None,
         watch: Clock | None = None,
+        delays: Delays = NO_DELAYS,
     ) -> None:
         self._line = line
+        self._crossed = CrossedAudio(line.crossings, delays)
         self._cues = cues
         self._clock = clock
         self._compared = offset.offset_ns is not None
@@ -256,6 +262,7 @@ class Conversation:
             self._listener.lose(e)
 
     def _on_message(self, now_ns: int, incoming: Incoming) -> None:
+        self._crossed.on_message(now_ns, incoming)
         self._listener.on_message(now_ns, incoming)
         self._line.played(self._listener.ear.played, self._listener.ear.dropped)
 
@@ -513,6 +520,7 @@ class Conversation:
         first = stream.sample_at(turn.user_start_ns)
         last = stream.sample_at(turn.onset_ns or turn.user_end_ns)
         heard_ns = turn.marks.get("received", turn.user_end_ns)
+        turn, crossed = self._crossed.finish(turn, stream, self.heard)
         return PlayedTurn(
             turn,
             (running.begun_ns, following.begun_ns if following else turn.ended_ns),
@@ -523,6 +531,7 @@ class Conversation:
             self._listener.take_notes(),
             self._greeting_ns(turn) if running.number == 1 else None,
             self._holes(turn.parts_ns),
+            crossed,
         )
 
     def _greeting_ns(self, first: TrackedTurn) -> int | None:

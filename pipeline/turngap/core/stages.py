@@ -8,6 +8,7 @@ from turngap.core.clock import ms_to_ns, ns_to_ms
 # In causal order. Each stage is named by the mark that ends it.
 MARKS = (
     "user_end",
+    "line_up",
     "endpoint",
     "transcript",
     "llm_request",
@@ -19,13 +20,17 @@ MARKS = (
     "tts_first_audible",
     "sent",
     "received",
+    "line_down",
     "agent_onset",
 )
-AGENT_MARKS = MARKS[1:11]
+AGENT_MARKS = MARKS[2:12]
 # Of a turn in which the LLM called tools before it answered: the first call, and the last result.
 TOOL_MARKS = frozenset({"tool_call", "tool_result"})
+# Of a turn over a line: the person's end has reached the agent, and the first word the caller. What
+# was `received` has then only entered the line.
+LINE_MARKS = frozenset({"line_up", "line_down"})
 # Those that every answered turn has.
-USUAL_MARKS = tuple(name for name in MARKS if name not in TOOL_MARKS)
+USUAL_MARKS = tuple(name for name in MARKS if name not in TOOL_MARKS | LINE_MARKS)
 UNATTRIBUTED = "unattributed"
 # What cannot be otherwise on one clock. Other marks may lie before their predecessor, because what
 # was done ahead of time is hidden work: an answer to a guess is older than the decision to give it.
@@ -82,8 +87,8 @@ def stages_of(marks: Mapping[str, int]) -> tuple[Stage, ...]:
     `marks` maps mark names to instants on one clock (ns) and must hold `user_end` and
     `agent_onset`. A mark that precedes its predecessor makes a stage of length 0: work done ahead
     of time is hidden. A span whose first or last mark is missing is `unattributed`. So is the whole
-    of a negative gap, which no stage of the agent took. A tool's marks count as missing only if one
-    of its two marks is there.
+    of a negative gap, which no stage of the agent took. The two marks of a tool, or of a line,
+    count as missing only if one of them is there.
 
     Raises:
         KeyError: `user_end` or `agent_onset` is missing.
@@ -93,8 +98,8 @@ def stages_of(marks: Mapping[str, int]) -> tuple[Stage, ...]:
         return (_stage(UNATTRIBUTED, onset - start),)
     stages: list[Stage] = []
     at, previous_present = start, True
-    expected = USUAL_MARKS if TOOL_MARKS.isdisjoint(marks) else MARKS
-    for name in expected[1:]:
+    absent = [name for pair in (TOOL_MARKS, LINE_MARKS) if pair.isdisjoint(marks) for name in pair]
+    for name in (name for name in MARKS[1:] if name not in absent):
         instant = marks.get(name)
         if instant is None:
             previous_present = False
@@ -110,7 +115,7 @@ def unmarked(stages: Iterable[str]) -> bool:
 
     The caller's marks alone give an unattributed stage, and `agent_onset` from `received` on.
     """
-    found = set(stages)
+    found = set(stages) - LINE_MARKS
     return UNATTRIBUTED in found and found <= {UNATTRIBUTED, MARKS[-1]}
 
 

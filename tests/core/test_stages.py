@@ -4,15 +4,19 @@ from hypothesis import strategies as st
 
 from turngap.core.stages import (
     AGENT_MARKS,
+    LINE_MARKS,
     MARKS,
     TOOL_MARKS,
     UNATTRIBUTED,
     USUAL_MARKS,
     Stage,
     stages_of,
+    unmarked,
 )
 
 BETWEEN = MARKS[1:-1]
+# Those of a turn without a line.
+PLAIN = tuple(name for name in MARKS if name not in LINE_MARKS)
 
 
 def stage(name: str, ns: int) -> Stage:
@@ -20,7 +24,7 @@ def stage(name: str, ns: int) -> Stage:
 
 
 def marks_in_order(step: int = 10) -> dict[str, int]:
-    return {name: i * step for i, name in enumerate(MARKS)}
+    return {name: i * step for i, name in enumerate(PLAIN)}
 
 
 @st.composite
@@ -47,7 +51,8 @@ def test_no_stage_is_negative_unless_the_agent_cut_in(marks: dict[str, int]) -> 
 
 @given(any_marks())
 def test_a_named_stage_has_both_its_marks(marks: dict[str, int]) -> None:
-    expected = MARKS if TOOL_MARKS & set(marks) else USUAL_MARKS
+    absent = [pair for pair in (TOOL_MARKS, LINE_MARKS) if not pair & set(marks)]
+    expected = [name for name in MARKS if not any(name in pair for pair in absent)]
     for stage in stages_of(marks):
         if stage.name != UNATTRIBUTED:
             assert {stage.name, expected[expected.index(stage.name) - 1]} <= set(marks)
@@ -66,12 +71,25 @@ def test_only_differences_count(marks: dict[str, int], shift: int) -> None:
 
 
 def test_each_stage_is_named_by_the_mark_that_ends_it() -> None:
-    assert stages_of(marks_in_order()) == tuple(stage(name, 10) for name in MARKS[1:])
+    assert stages_of(marks_in_order()) == tuple(stage(name, 10) for name in PLAIN[1:])
 
 
 def test_a_turn_without_tools_has_no_stage_of_theirs():
     marks = {name: i * 10 for i, name in enumerate(USUAL_MARKS)}
     assert stages_of(marks) == tuple(stage(name, 10) for name in USUAL_MARKS[1:])
+
+
+def test_a_line_takes_stages_of_its_own_with_or_without_the_agents_marks() -> None:
+    marks = {name: i * 10 for i, name in enumerate(MARKS)}
+    assert stages_of(marks) == tuple(stage(name, 10) for name in MARKS[1:])
+    told = {"user_end": 0, "line_up": 50, "received": 400, "line_down": 450, "agent_onset": 460}
+    assert [(s.name, s.ns) for s in stages_of(told)] == [
+        ("line_up", 50),
+        (UNATTRIBUTED, 350),
+        ("line_down", 50),
+        ("agent_onset", 10),
+    ]
+    assert unmarked(s.name for s in stages_of(told))
 
 
 def test_work_done_ahead_of_time_is_a_stage_of_length_0() -> None:
@@ -88,14 +106,14 @@ def test_a_mark_after_the_onset_takes_what_is_left_and_no_more() -> None:
     assert (stages["tts_first_audible"], stages["sent"], stages["agent_onset"]) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("missing", BETWEEN)
+@pytest.mark.parametrize("missing", PLAIN[1:-1])
 def test_what_a_missing_mark_would_explain_is_unattributed(missing: str) -> None:
     marks = marks_in_order()
     del marks[missing]
-    follows = MARKS[MARKS.index(missing) + 1]
+    follows = PLAIN[PLAIN.index(missing) + 1]
     expected = [
         stage(UNATTRIBUTED, 20) if name == follows else stage(name, 10)
-        for name in MARKS[1:]
+        for name in PLAIN[1:]
         if name != missing
     ]
     assert stages_of(marks) == tuple(expected)

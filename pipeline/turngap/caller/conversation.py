@@ -222,6 +222,11 @@ class Conversation:
     def failure(self) -> AgentError | None:
         return self._listener.failure
 
+    @property
+    def failed_ns(self) -> int | None:
+        """Return when the line was lost; None while it is not."""
+        return self._listener.failed_ns
+
     async def play(self) -> AsyncGenerator[PlayedTurn]:
         """Play all turns; end early, with `failure` set, if the line is lost."""
         stream = UserStream(self._stream_begins_ns(), self._line.rate)

@@ -85,6 +85,7 @@ class Listener:
         self.faults: list[str] = []
         self.notes: Counter[str] = Counter()
         self.failure: AgentError | None = None
+        self.failed_ns: int | None = None
 
     def on_message(self, now_ns: int, incoming: said.Incoming) -> None:
         """Take a message that arrived.
@@ -176,8 +177,8 @@ class Listener:
 
     def lose(self, failure: AgentError) -> None:
         """Note that the line is lost and nothing more will be heard."""
-        self.failure = failure
-        self._feed_all(self.ear.flush(self._clock.now_ns()))
+        self.failure, self.failed_ns = failure, self._clock.now_ns()
+        self._feed_all(self.ear.flush(self.failed_ns))
         self._changed.set()
 
     def crash(self, error: BaseException) -> None:

@@ -31,6 +31,7 @@ from turngap.core.run_record import (
 )
 from turngap.core.stats import n_needed
 from turngap.core.summary import Summary, calls_of, summarise
+from turngap.play.lines import PlainPlays, delays_of, line_record, with_dead_peer
 from turngap.play.plan import PlayPlan
 from turngap.play.resume import next_piece, noted, with_last_piece
 from turngap.play.target import Target
@@ -108,6 +109,8 @@ class RunInProgress:
         self.turns: list[Turn] = [] if continues is None else list(continues.turns)
         self._stored = {turn.key for turn in self.turns}
         self._claimed: set[TurnKey] = set()
+        self._failed_ns: int | None = None
+        self._plain, self._pairs = PlainPlays(), 0
 
     def lacks(self, scenario: LoadedScenario, repeat: int, phase: int) -> bool:
         """Return whether a turn of this conversation is not stored yet."""
@@ -126,21 +129,54 @@ class RunInProgress:
     ) -> None:
         """Play one conversation against this agent, `phase` samples at 16 kHz off the grid.
 
+        A plan that is paired also plays it without the line, in alternating order.
+
         Raises:
             AgentError: the agent cannot be reached, or the line was lost and the run must stop for
                 that; everything finished before is stored.
         """
+        plays = [self._play_call]
+        if self._plan.is_paired:
+            self._pairs += 1
+            plays.insert(self._pairs % 2, self._play_plain)
+        for play in plays:
+            await play(scenario, endpoint, repeat, phase)
+
+    async def _play_plain(
+        self, scenario: LoadedScenario, endpoint: Endpoint, repeat: int, phase: int
+    ) -> None:
+        """Play a conversation without the line, for the gaps of its turns alone."""
+        clock, name = MonotonicClock(precise=True), scenario.scenario.name
+        try:
+            plain = endpoint.with_headers(self._plan.telemetry.untraced)
+            async with plain.open(clock) as line:
+                how = {"offset": await line.clock_offset(), "phase_ms": phase * 1000 / RATE}
+                conversation = self._conversation(line, clock, scenario, **how)
+                async with aclosing(conversation.play()) as turns:
+                    async for played in turns:
+                        key = _key(name, played.turn.turn, repeat, phase)
+                        self._plain.keep(key, played.turn)
+                        gc.collect(0)
+            failure = conversation.failure
+        except AgentError as e:
+            failure = e
+        if failure is not None:
+            self._plain.lose((name, phase * 1000 / RATE, repeat), failure.message)
+
+    async def _play_call(
+        self, scenario: LoadedScenario, endpoint: Endpoint, repeat: int, phase: int
+    ) -> None:
         clock, reached = MonotonicClock(precise=True), self._reached
+        opened: Line | None = None
+        call = f"{scenario.scenario.name}/{repeat}"
         try:
             with self._traced(endpoint, clock, scenario, repeat, phase) as traced:
-                opening = endpoint.with_headers(traced.headers).open(
-                    clock, line=self._plan.line, call=f"{scenario.scenario.name}/{repeat}"
-                )
-                async with opening as line:
-                    traced.note(dialect=line.dialect)
+                opening = endpoint.with_headers(traced.headers)
+                async with opening.open(clock, line=self._plan.line, call=call) as opened:
+                    traced.note(dialect=opened.dialect)
                     self._reached, reached = True, False
                     await self.play_over(
-                        line, clock, scenario, repeat=repeat, phase=phase, traced=traced
+                        opened, clock, scenario, repeat=repeat, phase=phase, traced=traced
                     )
         except AgentError as e:
             ours = not self.target.choice.is_url or self.target.choice.start is not None
@@ -149,6 +185,11 @@ class RunInProgress:
                 raise
             await _in_a_thread(self._lose_call, (scenario, repeat, phase), 0, e)
         finally:
+            record = self._opening.line
+            if opened is not None and opened.crossings is not None and record is not None:
+                about = (scenario.scenario.name, repeat, opened.crossings, self._failed_ns)
+                if (found := with_dead_peer(record, *about)) != record:
+                    self._note_opening(self._opening.model_copy(update={"line": found}))
             await self._plan.telemetry.between()
 
     def require_a_call(self) -> None:
@@ -220,16 +261,9 @@ class RunInProgress:
             await _in_a_thread(self._note_measured)
         if self.target.choice.is_url:
             await _in_a_thread(self._note_line, line)
-        cues = cues_of(scenario, self._plan.budget_ms, rate=line.rate)
-        conversation = Conversation(
-            line,
-            cues,
-            clock,
-            offset=offset,
-            patience=self._plan.patience(self._greetings.wait_ms),
-            phase_ms=phase * 1000 / RATE,
-            watch=watch,
-        )
+        how = {"offset": offset, "phase_ms": phase * 1000 / RATE, "watch": watch}
+        delays = delays_of(self._plan.line)
+        conversation = self._conversation(line, clock, scenario, delays=delays, **how)
         async with aclosing(conversation.play()) as turns:
             async for found in turns:
                 played = replace(found, notes={**found.notes, **self._notes(conversation, found)})
@@ -243,8 +277,16 @@ class RunInProgress:
                 if traced is not None and len(self.turns) > before:
                     traced.turn(self.turns[-1], played.turn.ended_ns)
                 gc.collect(0)
+        self._failed_ns = conversation.failed_ns
         if conversation.failure is not None:
             await _in_a_thread(self._end_call, where, last, conversation.failure)
+
+    def _conversation(
+        self, line: Line, clock: Clock, scenario: LoadedScenario, **how: Any
+    ) -> Conversation:
+        cues = cues_of(scenario, self._plan.budget_ms, rate=line.rate)
+        patience = self._plan.patience(self._greetings.wait_ms)
+        return Conversation(line, cues, clock, patience=patience, **how)
 
     def _notes(self, conversation: Conversation, played: PlayedTurn) -> dict[str, int]:
         """Note how the call ended, if it did; learn from turn 1 whether the agent greets."""
@@ -301,6 +343,8 @@ class RunInProgress:
             self._store(record)
         calls, lost = calls_of(self.turns)
         most = MOST_LOST * len(calls)
+        if self._plan.line is not None and self._plan.line.breaks:
+            return
         if len(calls) >= FEWEST_CALLS and (
             len(lost) > most or lost[-FEWEST_CALLS:] == calls[-FEWEST_CALLS:]
         ):
@@ -391,6 +435,7 @@ class RunInProgress:
     def _store(self, record: Turn) -> None:
         if record.key in self._stored:
             return
+        record = self._plain.beside(record)
         self._writer.append_turn(record)
         self.turns.append(record)
         self._stored.add(record.key)
@@ -403,7 +448,9 @@ class RunInProgress:
         whole = played >= planned
         doubts = doubts_of(self.turns) if whole else {}
         marked = tuple(self._marked(turn, doubts.get(turn.key), whole) for turn in self.turns)
-        reasons = why_invalid(summarise(marked), self._plan.starved_ms)
+        line = self._plan.line
+        breaks = line is not None and line.breaks
+        reasons = why_invalid(summarise(marked), self._plan.starved_ms, breaks=breaks)
         if failure is not None:
             reasons = (*reasons, f"ended after {played} of {planned} turns: {failure}")
         elif played and not whole:
@@ -434,7 +481,8 @@ class RunInProgress:
         return run if marked == run.turns else rewritten(run, closing, marked)
 
     def _marked(self, turn: Turn, doubt: str | None, whole: bool) -> Turn:
-        """Add the notes on a turn that only the rest of the run can show."""
+        """Add what only the rest of the run can show of a turn."""
+        turn = self._plain.beside(turn)
         own = any(mark.name == "endpoint" for mark in turn.marks)
         if own or turn.ambiguous:
             return turn
@@ -478,14 +526,17 @@ def _opening_record(plan: PlayPlan, target: Target, settings: dict[str, Any]) ->
         held_out=target.held_out(),
         plan=plan.record(),
         label=plan.label,
+        line=None if plan.line is None else line_record(plan.line),
     )
 
 
-def why_invalid(summary: Summary, starved_ms: float = STARVED_MS) -> tuple[str, ...]:
-    """List why a run's figures are not valid; empty if they are."""
+def why_invalid(
+    summary: Summary, starved_ms: float = STARVED_MS, *, breaks: bool = False
+) -> tuple[str, ...]:
+    """List why a run's figures are not valid; empty if they are. `breaks`: the line loses calls."""
     if not summary.turns:
         return ("no turn was finished",)
-    if summary.lost_calls > MOST_LOST * summary.calls:
+    if summary.lost_calls > MOST_LOST * summary.calls and not breaks:
         return (f"{summary.lost_calls} of {summary.calls} calls were lost",)
     if (ambiguous := summary.heard.ambiguous_turns) > MOST_AMBIGUOUS * summary.turns:
         return (

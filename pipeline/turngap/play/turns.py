@@ -69,6 +69,7 @@ def turn_record(
             pacing=pacing_record(played.late_ns, played.lag_ns, starved_ms),
             audio=_audio(played, file, turn.speech),
             faults=faults,
+            line=played.line,
             notes=played.notes,
             answer=answer_of(
                 turn.expect, played.turn, played.events, played.window[1], stopped=stopped

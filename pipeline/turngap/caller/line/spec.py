@@ -85,6 +85,11 @@ class LineSpec:
         """Return the delays of both directions together."""
         return self.up.delay_ms + self.down.delay_ms
 
+    @property
+    def breaks(self) -> bool:
+        """Return whether the line ends calls itself."""
+        return self.half_open_s is not None or self.reset_s is not None
+
     def numbers(self) -> dict[str, Any]:
         """Return the line's numbers, as they are stored."""
         numbers = asdict(self)

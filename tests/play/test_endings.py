@@ -11,6 +11,7 @@ from timed_agents import Says, TimedAgent
 
 from turngap.caller.connection import Line
 from turngap.caller.dialects.pipecat import PipecatSession
+from turngap.caller.line.spec import LineSpec, parse_line
 from turngap.core.clock import Clock
 from turngap.core.errors import AgentError
 from turngap.core.results import Turn
@@ -29,10 +30,18 @@ GOODBYE = (Says(500, closes=(300, 1000)),)
 LOST = (Says(500, closes=(-700, None)),)
 
 
+class PairedPlan(PlayPlan):
+    """A plan that plays each conversation without its line, too."""
+
+    @property
+    def is_paired(self) -> bool:
+        return self.line is not None
+
+
 def begun(out: Path, calls: int, **asked: Any) -> tuple[RunInProgress, LoadedScenario]:
     """Begin a run of so many calls of three turns."""
     scenario = load_scenario(shipped_library() / "quick-questions.yaml")
-    plan = PlayPlan(scenarios=[scenario], rounds=calls, out=out, **asked)
+    plan = PairedPlan(scenarios=[scenario], rounds=calls, out=out, **asked)
     target = Target(AgentChoice("ws://memory/agent"), shipped_library(), None)
     return RunInProgress(plan, target, "agent"), scenario
 
@@ -120,16 +129,21 @@ class Doors:
 
     def __init__(self, *calls: TimedAgent | AgentError) -> None:
         self._calls = list(calls)
+        self.lines: list[str] = []  # of each call
 
     def with_headers(self, _: object) -> "Doors":
         return self
 
     @asynccontextmanager
-    async def open(self, _: Clock) -> AsyncIterator[Line]:
+    async def open(
+        self, _: Clock, *, line: LineSpec | None = None, call: str = ""
+    ) -> AsyncIterator[Line]:
+        self.lines.append("" if line is None else line.text)
         if isinstance(agent := self._calls.pop(0), AgentError):
             raise agent
-        async with line_to(agent, PipecatSession(rtvi=False), LoopClock()) as line:
-            yield line
+        session = PipecatSession(rtvi=False)
+        async with line_to(agent, session, LoopClock(), line=line, call=call) as opened:
+            yield opened
 
 
 def knock(doors: Doors, calls: int, out: Path, **asked: Any) -> tuple[Run, AgentError | None]:
@@ -164,6 +178,41 @@ def test_a_call_that_cannot_be_opened_is_a_lost_call(tmp_path: Path) -> None:
     assert outcomes(run.turns) == "aaa" * 10 + "EEE" * 4
     assert failure is not None
     assert (failure.kind, failure.hint) == ("agent.calls_lost", "is it running?")
+
+
+@pytest.mark.usefixtures("virtual_agents")
+def test_over_a_line_each_turn_knows_its_gap_without_it(tmp_path: Path) -> None:
+    well, full = TimedAgent([ANSWER]), AgentError("agent.no_websocket", "HTTP status 503")
+    doors = Doors(well, well, well, well, well, full)
+    run, failure = knock(doors, 3, tmp_path, line=parse_line("delay=50"))
+    assert (failure, outcomes(run.turns)) == (None, "aaaaaaaaa")
+    assert doors.lines == ["delay=50", "", "", "delay=50", "delay=50", ""]
+    for turn in run.turns[:6]:
+        assert turn.line is not None and turn.gap_ms is not None
+        assert turn.line.plain_gap_ms == pytest.approx(500, abs=1)
+        assert turn.stage_ms["line_down"] == pytest.approx(50, abs=1)
+        assert turn.stage_ms["line_up"] == turn.line.up_ms
+        assert turn.gap_ms == pytest.approx(500 + 50 + (turn.line.up_ms or 0), abs=25)
+    assert all(turn.line and turn.line.plain_gap_ms is None for turn in run.turns[6:])
+    assert "not heard without the line: HTTP status 503" in run.turns[6].notes
+    stored = read_run(run.path)
+    assert stored.turns == run.turns
+    assert stored.record.line is not None and stored.record.line.text == "delay=50"
+    assert run.summary.line is not None and run.summary.line.pairs == 6
+
+
+@pytest.mark.usefixtures("virtual_agents")
+@pytest.mark.parametrize(("fault", "dead_peers"), [("half-open=5", 5), ("reset=5", 0)])
+def test_a_line_that_breaks_ends_calls_and_not_the_run(
+    fault: str, dead_peers: int, tmp_path: Path
+) -> None:
+    doors = Doors(*[TimedAgent([ANSWER])] * 10)
+    run, failure = knock(doors, 5, tmp_path, greeting_ms=0.0, line=parse_line(f"delay=20,{fault}"))
+    assert (failure, outcomes(run.turns), run.valid) == (None, "aEE" * 5, True)
+    assert run.record.line is not None
+    dead = run.record.line.dead_peers
+    assert len(dead) == dead_peers
+    assert all(each.caller_ms is not None and 0 < each.caller_ms < 10_000 for each in dead)
 
 
 @pytest.mark.usefixtures("virtual_agents")

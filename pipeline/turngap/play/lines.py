@@ -41,8 +41,13 @@ class PlainPlays:
 
 def line_record(line: LineSpec) -> LineRecord:
     """Build the stored record of a line."""
-    about = {"text": line.text, "name": line.name, "source": line.source}
-    return LineRecord(**about, seed=line.seed, settings=line.numbers())
+    return LineRecord(
+        text=line.text,
+        name=line.name,
+        source=line.source,
+        seed=line.seed,
+        settings=line.numbers(),
+    )
 
 
 def delays_of(line: LineSpec | None) -> Delays:

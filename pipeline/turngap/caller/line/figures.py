@@ -22,6 +22,10 @@ DRY_MS, STALL_MS = 10.0, 100.0
 IN_TIME_MS = 50.0
 # Speech on both sides of a hole: this much sound, at most so far below the reply's loudest.
 EDGE_MS, SOFTER_DB = 30.0, 25.0
+UNHEARD = (
+    "the agent began to speak before the person's last word had crossed the line: it answered "
+    "something else, or cut in"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,9 @@ class CrossedAudio:
         marks = {**turn.marks, **line_marks(placed, self._crossings)}
         marks = {name: marks[name] for name in MARKS if name in marks}
         stages = stages_of(marks) if turn.stages else ()
-        return replace(turn, marks=marks, stages=stages), figures
+        unheard = turn.onset_ns is not None and marks.get("line_up", 0) > marks["received"]
+        ambiguous = (*turn.ambiguous, UNHEARD) if unheard else turn.ambiguous
+        return replace(turn, marks=marks, stages=stages, ambiguous=ambiguous), figures
 
 
 def line_marks(turn: TurnOnLine, crossings: Crossings) -> dict[str, int]:

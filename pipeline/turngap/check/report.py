@@ -75,7 +75,6 @@ def check_report(
     against = "" if record.reference is None else f" against {words.side_name(record.reference)}"
     played = record.scenarios or sorted({t.scenario for t in candidate.turns} if candidate else ())
     on = f" on {report_words.scenarios_words(played)}" if played else ""
-    on += f" {report_words.over_words(record.line)}" if record.line else ""
     drawn = [] if candidate is None else drawn_sections(record, candidate, reference, folder)
     return Report(
         command="check",

@@ -231,6 +231,7 @@ def noise_words(record: CheckRecord) -> str:
 def pairs_played(record: CheckRecord) -> str:
     """Say how much the verdict is based on."""
     rounds = "1 round" if record.rounds == 1 else f"{record.rounds} rounds"
+    rounds += f" {words.over_words(record.line)}" if record.line else ""
     if record.reference is None:
         return f"{words.turns_words(record.candidate.turns)} in {rounds}"
     text = f"{pairs_words(record.pairs)} in {rounds}"

@@ -271,7 +271,9 @@ def not_measured(record: LoadRecord) -> list[str]:
         return sentences
     is_here = record.executor == "local" and ("stack" in record.agent or is_loopback(host))
     if record.steps and is_here:
-        sentences.append("the network: agent and callers share this machine, and its processors")
+        line = printable(str(record.settings.get("line") or ""), 80)
+        network = f"a network other than the line {line}" if line else "the network"
+        sentences.append(f"{network}: agent and callers share this machine, and its processors")
     return sentences
 
 

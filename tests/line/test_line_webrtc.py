@@ -9,6 +9,7 @@ from websockets.exceptions import ConnectionClosedError
 
 pytest.importorskip("aiortc")
 
+from turngap.caller.endpoint import Endpoint
 from turngap.caller.line.spec import parse_line
 from turngap.caller.rtc import lined
 from turngap.caller.rtc import peer as module
@@ -16,7 +17,8 @@ from turngap.caller.rtc.peer import RtcPeer, offering
 from turngap.caller.rtc.rtp import FRAME, Datagram, RtpPacket
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_S
-from turngap.testing.rtc import answering
+from turngap.testing.agent import Script
+from turngap.testing.rtc import RtcAgent, answering
 
 CLOCK = MonotonicClock()
 
@@ -113,3 +115,14 @@ async def test_a_line_that_is_reset_ends_the_call() -> None:
     async with call("reset=1.5") as (caller, _):
         with pytest.raises(ConnectionClosedError, match="the line was reset"):
             await asyncio.wait_for(caller.recv(), 10)
+
+
+async def test_a_call_by_its_address_crosses_the_line() -> None:
+    async with RtcAgent(script=Script(dialect="webrtc")) as agent:
+        over = parse_line("delay=50")
+        async with Endpoint(agent.url, "webrtc").open(CLOCK, line=over, call="a/1") as opened:
+            offset = await opened.clock_offset()
+            assert opened.crossings is not None
+            assert opened.crossings.both_ms == 100
+            assert offset.bound_ns is not None
+            assert offset.bound_ns < 50_000_000  # the line's time is left out of it

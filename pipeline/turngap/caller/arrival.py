@@ -205,8 +205,10 @@ async def connect_stamped(
         except BaseException:
             tcp.close()
             raise
+        opened.append(tcp)
         return tcp
 
+    opened: list[StampedSocket] = []
     try:
         async with asyncio.timeout(timeout_s):
             addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -214,6 +216,10 @@ async def connect_stamped(
             tcp, _, failed = await staggered_race(tries, HEAD_START_S)
     except TimeoutError as e:
         raise TimeoutError(f"no connection within {timeout_s:g} s") from e
+    except asyncio.CancelledError:
+        for each in opened:
+            each.close()
+        raise
     if tcp is not None:
         return tcp
     # An address of a family that this machine lacks says nothing of the other one.

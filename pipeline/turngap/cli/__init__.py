@@ -16,6 +16,7 @@ from turngap.children import QUIET_LOGURU, treat_hangups_as_interrupts
 from turngap.cli import (
     agents,
     checking,
+    lines,
     loading,
     measuring,
     remembering,
@@ -104,6 +105,11 @@ _COMMANDS: tuple[tuple[str, Callable[[Any, Asked], None], tuple[str, ...]], ...]
         "turngap serve --port 0",
         "turngap serve --offer student=small,model=student",
         "turngap serve --host 0.0.0.0 --max-sessions 4",
+    )),
+    (TALK, lines.line, (
+        "turngap line",
+        "turngap line lte-moving --listen 127.0.0.1:9000 --to 127.0.0.1:8765",
+        "turngap line delay=80,loss=1%,half-open=30s --to agent.example:443",
     )),
     (STORED, results.report, (
         "turngap report",

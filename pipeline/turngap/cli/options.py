@@ -40,7 +40,7 @@ CALLERS = ("replay", "check", "turns", "compare", "load", *_SERVERS)
 _WITH_JSON = (
     *(*CALLERS[:5], "simulate", "report", "judge", "scenarios", "label", "backends", "dialects"),
     *("score", "verify"),
-    *("calibrate", "init", "doctor", "fetch", "history", "history trend", "history diff"),
+    *("calibrate", "init", "doctor", "fetch", "line", "history", "history trend", "history diff"),
 )
 OWN: tuple[Option, ...] = (
     Option(
@@ -83,6 +83,19 @@ OWN: tuple[Option, ...] = (
     Option(
         "what", ("fetch",), "", "Stacks or stack files (.toml), or engines: BACKEND[,KEY=VALUE…].",
         default=REQUIRED, unit="STACK|ENGINE…", many=True, argument=True, complete="stack",
+    ),
+    Option(
+        "line", ("line",), "", "A profile (lte), faults (delay=80,jitter=20,loss=1%) or both: "
+        "docs/line.md. Default: list the profiles.", default="", unit="LINE", argument=True,
+        complete="line",
+    ),
+    Option(
+        "listen", ("line",), SERVER, "Where clients connect. Port 0: any free one.",
+        default="127.0.0.1:0", unit="HOST:PORT",
+    ),
+    Option(
+        "to", ("line",), SERVER, "The server that clients reach over the line.", default="",
+        unit="HOST:PORT",
     ),
     Option(
         "agent", ("talk",), BOT, f"The agent to talk to: {BOT_HELP}", default="embedded",
@@ -375,6 +388,12 @@ def _runs(ctx: Any, incomplete: str) -> list[str]:
     return [name for name in ("latest", *names) if name.startswith(incomplete)]
 
 
+def _lines() -> list[str]:
+    from turngap.caller.line.spec import profiles
+
+    return list(profiles())
+
+
 # What a shell completes.
 _NAMES: dict[str, Callable[[], list[str]]] = {
     "scenario": _scenarios,
@@ -384,6 +403,7 @@ _NAMES: dict[str, Callable[[], list[str]]] = {
     "backend": _backends(),
     "llm": _backends("llm"),
     "stt": _backends("stt"),
+    "line": _lines,
 }
 
 

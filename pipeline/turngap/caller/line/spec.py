@@ -62,6 +62,7 @@ class LineSpec:
     Attributes:
         text: the line as it was given.
         name: the profile's name; empty without one.
+        faults: all faults typed out, those of the profile first; later ones win.
         about, source: of the profile: what it is, and where its numbers come from.
         rtt_ms: the round trip of the TCP connection that repairs losses; None: both delays. If it
             is less, the rest of the delays is behind it, as behind a relay.
@@ -72,6 +73,7 @@ class LineSpec:
     text: str
     name: str = ""
     about: str = ""
+    faults: str = ""
     source: str = ""
     up: Way = field(default_factory=Way)
     down: Way = field(default_factory=Way)
@@ -213,9 +215,9 @@ def parse_line(text: str) -> LineSpec:
         if (known := profiles().get(first)) is None:
             hint = f"{known_names(first, profiles())}\n  {EXAMPLE}"
             raise InputError("line.unknown", f"unknown line {first!r}", hint=hint)
-        line = replace(known, text=text)
+        line = replace(known, text=text, faults=",".join((known.faults, *others)))
     else:
-        line, others = LineSpec(text), [first, *others]
+        line, others = LineSpec(text, faults=text), [first, *others]
     for part in others:
         line = _with(line, part)
     if line.rtt_ms is not None and not line.both_ms:

@@ -20,7 +20,7 @@ _LOOK_NS = ms_to_ns(50)
 # then holds the rest, as on a real line. Segments as on Ethernet: a loopback's would not fit.
 RECEIVE_BUFFER, SEGMENT = 2**15, 1448
 RESET = "the line was reset (--line reset)"
-_RESETS = struct.pack("ii", 1, 0)
+_LINGERS_NOT = struct.pack("ii", 1, 0)
 _HIGH, _LOW = 2**16, 2**14
 # Linux has it; elsewhere, a peer's leaving is seen once it is read again.
 _HANGS_UP = getattr(select, "POLLRDHUP", 0)
@@ -31,6 +31,14 @@ def narrow(tcp: socket.socket) -> None:
     with suppress(OSError, AttributeError):
         tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT)
+
+
+def break_off(transport: asyncio.WriteTransport) -> None:
+    """Reset a connection, whatever is still to be sent."""
+    with suppress(OSError, AttributeError):
+        tcp = transport.get_extra_info("socket")
+        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGERS_NOT)
+    transport.abort()
 
 
 class LinedTransport(asyncio.Transport, asyncio.Protocol):
@@ -64,9 +72,10 @@ class LinedTransport(asyncio.Transport, asyncio.Protocol):
         self._ended: BaseException | None = None  # why the real connection was lost
         self._real_lost = self._lost = self._closing = self._paused = False
         self._down_ended = self._up_ended = self._given_up = False
+        self._wrote_all = self._resets = False
         self._near_reads = self._reads = True
         self._limits = (_LOW, _HIGH)
-        self.watching: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         tcp = real.get_extra_info("socket")
         with suppress(OSError, AttributeError):
             tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
@@ -127,7 +136,10 @@ class LinedTransport(asyncio.Transport, asyncio.Protocol):
         return self._real.can_write_eof()
 
     def write_eof(self) -> None:
+        self._wrote_all = True
         self.line.finish_up(self._clock.now_ns())
+        if self.line.is_half_open:
+            self.abort()
 
     def close(self) -> None:
         """Close the connection once the agent has what was written; read nothing more."""
@@ -135,12 +147,15 @@ class LinedTransport(asyncio.Transport, asyncio.Protocol):
             return
         if self.line.is_half_open:
             self.abort()
-        elif self._up_ended:
-            self._closing = True
-            self._real.close()
+            return
+        self._closing = True
+        if self._up_ended:
+            self._hang_up()
         else:
-            self._closing = True
             self.line.finish_up(self._clock.now_ns())
+
+    def _hang_up(self) -> None:
+        break_off(self._real) if self._resets else self._real.close()
 
     def abort(self) -> None:
         """Close the connection at once, or leave a half-open one to be watched."""
@@ -151,14 +166,25 @@ class LinedTransport(asyncio.Transport, asyncio.Protocol):
         else:
             self._real.abort()
 
+    def reset(self) -> None:
+        """Reset the connection once the agent has what was written."""
+        self._resets = True
+        self.close()
+
     async def ended(self) -> None:
         """Wait until nothing of a half-open connection is left; cancelled, end it at once."""
-        if self.watching is not None:
+        if self._watching is not None:
             try:
-                await asyncio.wait([self.watching])
+                await asyncio.wait([self._watching])
             finally:
-                self.watching.cancel()
-                self._real.abort()
+                self.kill()
+
+    def kill(self) -> None:
+        """End both sides at once, and look for nothing any more."""
+        if self._watching is not None:
+            self._watching.cancel()
+        self.abort()
+        self._real.abort()
 
     # The real side: a protocol.
 
@@ -202,7 +228,7 @@ class LinedTransport(asyncio.Transport, asyncio.Protocol):
             return
         self._up_ended = True
         if self._closing or not self._real.can_write_eof():
-            self._real.close()
+            self._hang_up()
         else:
             self._real.write_eof()
 
@@ -227,18 +253,15 @@ class LinedTransport(asyncio.Transport, asyncio.Protocol):
             self.close()
 
     def _on_reset(self) -> None:
-        tcp = self._real.get_extra_info("socket")
-        with suppress(OSError, AttributeError):
-            tcp.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
-        self._real.abort()
+        break_off(self._real)
         self._lose(LineEndedError(RESET))
 
     def _on_half_open(self) -> None:
         self._flow()
         if self._real_lost:
             return
-        self.watching = self._loop.create_task(self._watch(), name="turngap-half-open-line")
-        if self._closing:
+        self._watching = self._loop.create_task(self._watch(), name="turngap-half-open-line")
+        if self._closing or self._wrote_all:  # nothing would end it any more
             self.abort()
 
     def _on_left(self) -> None:

@@ -1,0 +1,227 @@
+"""A line in front of any TCP server, for other people's clients; to it, bytes are only bytes."""
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import cast
+
+from turngap.caller.arrival import connect_stamped
+from turngap.caller.line.running import Crossings, WayName
+from turngap.caller.line.spec import LineSpec
+from turngap.caller.line.transport import WATCH_S, LinedTransport, break_off, narrow
+from turngap.clocks import MonotonicClock, others_first
+from turngap.core.clock import NS_PER_S, ns_to_ms
+from turngap.core.errors import AgentError
+from turngap.core.wording import bytes_words
+
+MOST_CONNECTIONS = 256
+REACH_S = 10.0
+Place = tuple[str, int]
+
+
+class _Near(asyncio.Protocol):
+    """The proxy's end of a line, which passes everything on to the client."""
+
+    def __init__(self, client: "_Client", spec: LineSpec, call: str) -> None:
+        self._client, self._spec, self._call = client, spec, call
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        real = cast("asyncio.Transport", transport)
+        clock = MonotonicClock()
+        self.lined = LinedTransport(real, self, self._spec, self._call, clock, keep=0)
+        self.lined.set_write_buffer_limits(high=0)
+        self._client.meet(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._client.transport.write(data)
+
+    def eof_received(self) -> bool:
+        self.ended = True
+        if not self._client.transport.is_closing():
+            self._client.transport.write_eof()
+        return not self._client.ended
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        transport = self._client.transport
+        transport.close() if exc is None else break_off(transport)
+        if not self.over.done():
+            self.over.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._client.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._client.transport.resume_reading()
+
+
+class _Client(asyncio.Protocol):
+    """A client's connection to the proxy; it is not read before the agent is reached."""
+
+    def __init__(self, proxy: "Proxy") -> None:
+        self._proxy = proxy
+        self._near: _Near | None = None
+        self.ended = False
+        self._lost: list[Exception | None] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.pause_reading()
+        self._proxy.take(self)
+
+    def meet(self, near: _Near) -> None:
+        """Take the other end."""
+        self._near = near
+        self.transport.resume_reading()
+        for exc in self._lost:
+            self.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._near is not None:
+            self._near.lined.write(data)
+
+    def eof_received(self) -> bool:
+        self.ended = True
+        if self._near is not None:
+            self._near.lined.write_eof()
+            if self._near.ended:
+                self._near.lined.close()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = [exc]
+        if self._near is not None:
+            lined = self._near.lined
+            lined.close() if exc is None else lined.reset()
+
+    def pause_writing(self) -> None:
+        if self._near is not None:
+            self._near.lined.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._near is not None:
+            self._near.lined.resume_reading()
+
+
+@dataclass(slots=True)
+class Proxy:
+    """Connections to one server, each over a line of its own: the call `connection 1` and so on.
+
+    Attributes:
+        on_end: receives a line of text when a connection is over, or could not be made.
+    """
+
+    spec: LineSpec
+    to: Place
+    on_end: Callable[[str], None]
+    _numbers: "count[int]" = field(default_factory=lambda: count(1))
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _server: asyncio.Server | None = None
+
+    async def listen(self, at: Place) -> Place:
+        """Begin to take connections; return where.
+
+        Raises:
+            AgentError: nothing listens at the server's address, or the port cannot be had.
+        """
+        try:
+            (await connect_stamped(*self.to, REACH_S)).close()
+        except OSError as e:
+            hint = "is the agent running, and is this its host and port?"
+            raise AgentError("agent.unreachable", self._unreached(e), hint=hint) from e
+        loop = asyncio.get_running_loop()
+        family = socket.AF_INET6 if ":" in at[0] else socket.AF_INET
+        listener = socket.socket(family)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            narrow(listener)
+            listener.bind(at)
+            self._server = await loop.create_server(lambda: _Client(self), sock=listener)
+        except OSError as e:
+            listener.close()
+            in_use = e.errno == errno.EADDRINUSE
+            why = "something listens there already" if in_use else e.strerror or str(e)
+            raise AgentError(
+                "line.port",
+                f"cannot listen at {shown(at)}: {why}",
+                hint="give another port, or none for a free one: --listen 127.0.0.1:0",
+            ) from e
+        return listener.getsockname()[:2]
+
+    async def close(self) -> None:
+        """End all connections at once, and take no more."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await others_first()  # the transports' last callbacks
+
+    def take(self, client: _Client) -> None:
+        """Connect a client to the server."""
+        name = f"connection {next(self._numbers)}"
+        if len(self._tasks) >= MOST_CONNECTIONS:
+            self.on_end(f"{name}: refused, since {MOST_CONNECTIONS} are open")
+            break_off(client.transport)
+            return
+        task = asyncio.create_task(self._carry(client, name), name="turngap-line-connection")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, client: _Client, name: str) -> None:
+        loop, begun_ns = asyncio.get_running_loop(), MonotonicClock().now_ns()
+        near = _Near(client, self.spec, name)
+        try:
+            tcp = await connect_stamped(*self.to, REACH_S, narrow)
+            await loop.create_connection(lambda: near, sock=tcp)
+        except OSError as e:
+            self.on_end(f"{name}: {self._unreached(e)}")
+            break_off(client.transport)
+            return
+        except asyncio.CancelledError:
+            client.transport.abort()
+            raise
+        try:
+            await near.over
+            await near.lined.ended()
+        finally:
+            near.lined.kill()
+            client.transport.abort()
+        seconds = (MonotonicClock().now_ns() - begun_ns) / NS_PER_S
+        self.on_end(f"{name}: {ended_words(seconds, self.spec, near.lined.line.crossings)}")
+
+    def _unreached(self, error: OSError) -> str:
+        why = os.strerror(error.errno) if error.errno else error
+        return f"nothing answers at {shown(self.to)}: {why}"
+
+
+def shown(place: Place) -> str:
+    """Format a host and a port."""
+    host, port = place
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def ended_words(seconds: float, spec: LineSpec, crossings: Crossings) -> str:
+    """Sum a connection up in a line."""
+    names: tuple[WayName, WayName] = ("up", "down")
+    crossed = [(way, getattr(crossings, way)) for way in names]
+    stall_ms, stalled = max(
+        (ns_to_ms(c.longest_ns) - getattr(spec, way).delay_ms if c.bytes else 0.0, way)
+        for way, c in crossed
+    )
+    most, most_way = max((c.most_waiting, way) for way, c in crossed)
+    said = ", ".join(f"{bytes_words(c.bytes)} {way}" for way, c in crossed)
+    said = f"{seconds:.1f} s, {said}; longest stall {max(stall_ms, 0):,.0f} ms {stalled}, "
+    said += f"most backlog {bytes_words(most)} {most_way}"
+    if crossings.half_open_ns is None:
+        return said
+    if crossings.agent_left_ns is None:
+        return f"{said}; half-open, and the agent had not left {WATCH_S:g} s later"
+    left_s = (crossings.agent_left_ns - crossings.half_open_ns) / NS_PER_S
+    return f"{said}; half-open, and the agent left after {left_s:.1f} s"

@@ -24,7 +24,7 @@ import turngap.cli
 from turngap.agent.access import Access
 from turngap.backends import Weights
 from turngap.caller.endpoint import Endpoint
-from turngap.cli import agents, serving
+from turngap.cli import agents, lines, serving
 from turngap.cli.options import PORT
 from turngap.cli.serving import Announce, Wanted, Where
 from turngap.load import play as loading
@@ -109,6 +109,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(loading, "load", load)
     monkeypatch.setattr(taking, "turns_in_virtual_time", in_turns)
     monkeypatch.setattr(serving, "host_agent", host)
+    monkeypatch.setattr(lines, "_serve", proxied)
     monkeypatch.setattr("webbrowser.open", lambda _: True)
     for room in ("turngap.backends.weights", "turngap.play.target", "turngap.scenario.spoken"):
         monkeypatch.setattr(f"{room}.bring", bring)
@@ -127,6 +128,10 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 def first_answer(*_: object, default: Any, **__: object) -> Any:
     """Answer as a reader who only presses Enter."""
     return default
+
+
+async def proxied(*_: object, **__: object) -> None:
+    """Take the place of a proxy that is ended at once."""
 
 
 async def reached(*_: object) -> Endpoint:

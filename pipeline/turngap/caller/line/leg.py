@@ -135,7 +135,7 @@ class TcpLeg:
         self._fin: int | None = None
         self._window, self._threshold = float(FIRST_WINDOW), inf
         self._srtt_ns, self._variance_ns, self._least_rtt_ns = rtt_ns, rtt_ns // 2, rtt_ns
-        self._goal, self._goal_s, self._fair = 0.0, 0.0, 0.0
+        self._goal, self._goal_s, self._fair = 0, 0.0, 0.0
         self._grows_from_ns: int | None = None
         self._backoff = 1
         self._repairs_to: int | None = None  # a loss is being repaired, up to this place
@@ -339,17 +339,17 @@ class TcpLeg:
         if not is_full:
             return
         if self._grows_from_ns is None:
-            self._grows_from_ns, self._fair = at_ns, self._window
-            self._goal = max(self._goal, self._window)
-            self._goal_s = ((self._goal - self._window) / _CUBIC) ** (1 / 3)
+            self._grows_from_ns, self._fair = at_ns, float(window)
+            self._goal = max(self._goal, window)
+            self._goal_s = ((self._goal - window) / _CUBIC) ** (1 / 3)
         self._fair += _FAIR * arrived / window
-        since_s = (at_ns - self._grows_from_ns + self._least_rtt_ns) / NS_PER_S
-        target = max(self._goal + _CUBIC * (since_s - self._goal_s) ** 3, self._fair)
+        since_s = (at_ns - self._grows_from_ns + self._least_rtt_ns) / NS_PER_S - self._goal_s
+        target = max(self._goal + int(_CUBIC * since_s**3), int(self._fair))
         self._window += min(max((target - window) / window, 0), 0.5) * arrived
 
     def _cut_window(self) -> None:
         window = int(self._window)
-        self._goal = window * (_KEPT_GOAL if window < self._goal else 1)
+        self._goal = int(window * (_KEPT_GOAL if window < self._goal else 1))
         self._grows_from_ns, self._threshold = None, max(int(window * _KEPT), 2)
 
     def _find_losses(self, at_ns: int) -> bool:
@@ -405,7 +405,7 @@ class TcpLeg:
             if is_new or (self._timed_out and self._backoff == 1):
                 self._before_timeout = self._window, self._threshold
                 self._cut_window()
-            self._goal, self._grows_from_ns = 0.0, None
+            self._goal, self._grows_from_ns = 0, None
             self._window, self._timed_out, self._repairs_to = 1.0, True, self._next
             self._backoff, self._rto_from_ns, self._reorder_ns = self._backoff * 2, at_ns, None
         self._transmit(at_ns)

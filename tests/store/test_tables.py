@@ -131,6 +131,7 @@ def row_of_json(document: dict[str, Any], turn: dict[str, Any]) -> dict[str, Any
         "caller_error_ms": (pacing["late_ms_max"] or 0.0) + (pacing["loop_lag_ms_max"] or 0.0),
         "label_error_ms": audio.get("label_error_ms"),
         "audio": audio.get("file"),
+        "plain_gap_ms": (turn["line"] or {}).get("plain_gap_ms"),
     }
     return {column.name: told[column.name] for column in COLUMNS}
 
@@ -145,7 +146,7 @@ def test_the_run_has_every_outcome_and_every_column_a_value_somewhere(run: Run) 
     }
     never = {"speech_ms", "error", "label_error_ms", "tool_call_ms", "tool_result_ms"}
     never |= {"first_answer_ms", "longest_hole_ms", "greeting_ms", "waited_ms", "playout_ms"}
-    never |= {"talk_over_ms", "dead_air_ms"}
+    never |= {"talk_over_ms", "dead_air_ms", "plain_gap_ms", "line_up_ms", "line_down_ms"}
     empty = {c.name for c in COLUMNS if all(row[c.name] is None for row in rows)}
     assert empty == never
 

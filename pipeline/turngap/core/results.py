@@ -495,6 +495,13 @@ TURN_COLUMNS: Sequence[Column[Turn]] = (
         True,
     ),
     Column(
+        "plain_gap_ms",
+        "number",
+        "Of a turn over a line: the gap of the same turn without it, in ms.",
+        lambda turn: turn.line and turn.line.plain_gap_ms,
+        True,
+    ),
+    Column(
         "transcript",
         "text",
         "What the agent understood, as far as it reports it; else an empty text.",

@@ -38,7 +38,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """What every byte of a line takes anyway, in ns."""
+    """Delay that every byte has on a line, in ns, up and down."""
 
     up_ns: int = 0
     down_ns: int = 0

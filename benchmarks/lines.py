@@ -58,7 +58,7 @@ COMPARED = (
 
 @dataclass(frozen=True)
 class Piece:
-    """What one process plays; `profile` may be `NO_LINE`."""
+    """The plays of one process; `profile` may be `NO_LINE`."""
 
     agent: str
     profile: str

@@ -22,11 +22,11 @@ MOST_CROSSINGS = 2**20
 
 
 class LineEndedError(ConnectionResetError):
-    """Why a line ended by itself; the text is for the user."""
+    """A line that ended by itself; the text says why, for the user."""
 
 
 class Crossing:
-    """What crossed one way, in the order of the stream.
+    """The bytes that crossed one way, in the order of the stream.
 
     Bytes that entered together are one entry, such as a message. Each that has come out whole has
     an item in each of the arrays.
@@ -104,7 +104,7 @@ class Crossing:
 
 
 class Crossings:
-    """What crossed a line, both ways.
+    """The bytes that crossed a line, both ways.
 
     Attributes:
         both_ms: the delays of both ways together.

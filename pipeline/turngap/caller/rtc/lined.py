@@ -84,7 +84,7 @@ class LinedUdp:
         clock = unhurried(self._clock)
         while (now_ns := clock.now_ns()) < half_open_ns + WATCH_S * NS_PER_S:
             if now_ns - self._heard_ns > _QUIET_S * NS_PER_S:
-                self.crossings.agent_left_ns = self._heard_ns
+                self.crossings.agent_left_ns = max(self._heard_ns, half_open_ns)
                 return
             await clock.sleep_until_ns(now_ns + _LOOK_NS)
 

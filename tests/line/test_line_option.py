@@ -66,6 +66,11 @@ def test_a_run_is_continued_over_its_line(
     assert run.record.settings["line"] == "lte"
     again = continued(run, scenarios=[str(SCENARIOS)])
     assert (again.line, again.unpaired) == (LTE, True)
+    assert run.record.line is not None
+    changed = run.record.line.model_copy(update={"settings": LTE.numbers() | {"rtt_ms": 1.0}})
+    other = replace(run, record=run.record.model_copy(update={"line": changed}))
+    with pytest.raises(InputError, match="other numbers"):
+        continued(other, scenarios=[str(SCENARIOS)])
     done = turngap_here(capsys, "replay", "--resume", run.path, "--line", "lte")
     assert "--line cannot be given with --resume" in done.err
 

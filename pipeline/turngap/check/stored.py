@@ -131,12 +131,11 @@ def why_not_comparable(reference: Run, candidate: Run) -> list[str]:
         reasons.append(
             f"these scenarios or their recordings changed in between: {', '.join(changed)}"
         )
-    before, after = baselines.line_of(then), baselines.line_of(now)
-    if before != after:
-        reasons.append(
-            f"the reference was played {report_words.over_words(before)}, the candidate "
-            f"{report_words.over_words(after)}"
-        )
+    before, after = map(report_words.over_words, map(baselines.line_of, (then, now)))
+    numbers = [run.line and run.line.settings for run in (then, now)]
+    if before != after or numbers[0] != numbers[1]:
+        other = ", with other numbers" if before == after else ""
+        reasons.append(f"the reference was played {before}, the candidate {after}{other}")
     if (line := lines_differ(then.agent, now.agent)) is not None:
         reasons.append(line)
     return reasons

@@ -231,6 +231,13 @@ def _require_same(plan: ReplayPlan, run: Run) -> None:
             f"{', '.join(changed)}: changed since {run.path} was played",
             hint="continue with the same scenarios as before (name their folder), or play it again",
         )
+    line = run.record.line
+    if plan.line is not None and line is not None and plan.line.numbers() != line.settings:
+        raise InputError(
+            "resume.changed",
+            f"the line {plan.line.text} has other numbers than when {run.path} was played",
+            hint="play it again, or continue it with the same turngap as before",
+        )
     agent = without_secrets(plan.target.describe()) | {"marks": plan.target.choice.traced}
     before = {k: v for k, v in run.record.agent.items() if k not in TOLD_BY_THE_LINE}
     before["marks"] = run.record.plan is None or run.record.plan.marks

@@ -30,6 +30,7 @@ import pages
 from turngap.core.errors import TurngapError
 from turngap.core.paired import exchanges, resampled_quantiles
 from turngap.core.results import Turn
+from turngap.core.stages import LINE_MARKS
 from turngap.core.stats import percentile
 from turngap.core.summary import due_gaps, due_percentile, summarise
 from turngap.store.runs import Run, read_run
@@ -46,7 +47,6 @@ SCENARIOS = (
     *("thinking-aloud", "table-booking", "soup-recipe"),
 )
 NO_LINE = "no line"
-LINE_STAGES = ("line_up", "line_down")
 CHANCE = (0.025, 0.975)
 COMPARED = (
     "line|gap, ms|hit rate, points|cut-ins, points|holes, ms a turn|turns|worse beyond chance"
@@ -241,7 +241,7 @@ def row_of(agent: str, profile: str, turns: Sequence[Turn]) -> Row:
     """Compute an agent's figures over a line."""
     due = due_gaps(turns)
     replied = [t for t in turns if t.replied and t.gap_ms is not None]
-    parts = [sum(t.stage_ms.get(name, 0.0) for name in LINE_STAGES) for t in replied]
+    parts = [sum(t.stage_ms.get(name, 0.0) for name in LINE_MARKS) for t in replied]
     own = [(t.gap_ms or 0.0) - part for t, part in zip(replied, parts, strict=True)]
     crossed = [t.line for t in turns if t.line is not None]
     holes = [hole for line in crossed for hole in line.dry]

@@ -84,7 +84,10 @@ def test_only_all_is_100_percent_and_only_none_is_0(share):
     assert (words.percent(share) == "0 %") == (share == 0)
 
 
-@given(st.lists(st.floats(0, 3000), min_size=12, max_size=12), st.integers(40, 140))
+@given(
+    st.lists(st.floats(0, 3000), min_size=len(MARKS) - 1, max_size=len(MARKS) - 1),
+    st.integers(40, 140),
+)
 def test_any_marks_draw_a_bar_of_their_gap(instants, width):
     turn = make_turn(marks_ms=dict(zip(MARKS[1:], instants, strict=True)))
     scale = Scale(width, 800.0)

@@ -70,7 +70,7 @@ def spans(path: str, chart_ms: tuple[float, float]) -> list[tuple[float, float]]
 def test_a_turn_is_drawn_at_both_ends_of_the_line(stored) -> None:
     chart = drawing(stored, stored.turns[0])
     assert chart is not None
-    extent = (-1200.0, max(GAP_MS + 200 + 300 + 1200, 2500.0))
+    extent = (-1200.0, 2500.0)
     sent, got, reply, heard = (spans(path.d, extent) for path in chart.paths if path.area)
 
     def near(*pairs: tuple[float, float]):

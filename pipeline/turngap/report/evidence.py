@@ -128,7 +128,7 @@ def _chart(
     style = looks.OUTCOME_STYLES[turn.outcome]
     middle = TRACK_PX + GAP_PX / 2
     speech_px = AGENT_PX + TRACK_PX + 1
-    bars = [bar(a, b, speech_px, SPEECH_PX) for a, b in _speech(turn, end_ms)]
+    bars = [bar(a, b, speech_px, SPEECH_PX) for a, b in speech_of(turn, end_ms)]
     if levels is None and turn.speech_ms is not None:
         bars.append(bar(-turn.speech_ms, 0, TRACK_PX - SPEECH_PX, SPEECH_PX, "listen"))
     bars += [
@@ -177,7 +177,7 @@ def skyline(levels: Levels, bottom: int) -> str:
     return "".join([*steps, f"V{bottom}z"])
 
 
-def _speech(turn: Turn, until_ms: float) -> list[tuple[float, float]]:
+def speech_of(turn: Turn, until_ms: float) -> list[tuple[float, float]]:
     """Return the stretches that count as the agent's speech, in ms from the person's end."""
     end_ns = next((mark.at_ns for mark in turn.marks if mark.name == "user_end"), None)
     if end_ns is None:

@@ -8,18 +8,17 @@ import numpy as np
 from turngap.core.line_figures import LineFigures
 from turngap.core.results import Turn
 from turngap.core.run_record import LineRecord
+from turngap.core.stages import LINE_MARKS
 from turngap.core.stored import LineTurn
 from turngap.core.summary import Summary
 from turngap.core.untrusted import printable
 from turngap.core.wording import several
 from turngap.report import looks, words
 from turngap.report.charts import Bar, Chart, Domain, Mark, Path, Rule, polyline, time_ticks
-from turngap.report.evidence import PLACES, TRACK_PX, Levels, levels_of, skyline
+from turngap.report.evidence import PLACES, TRACK_PX, Levels, levels_of, skyline, speech_of
 from turngap.report.sections import PAGE, Figure, Figures, Item, Lines, lines
 from turngap.store.runs import Run
 
-# The stages that the line took; `agent_onset` is the caller's playout, and all others the agent's.
-LINE_STAGES = ("line_up", "line_down")
 # From the top, in pixels: what was sent, what the agent got, the gap, what it sent, what was heard.
 BETWEEN_PX, GAP_PX, HOLE_PX = 12, 16, 5
 SENT_PX = TRACK_PX
@@ -28,7 +27,9 @@ REPLY_PX = GOT_PX + GAP_PX + TRACK_PX
 HEARD_PX = REPLY_PX + BETWEEN_PX + TRACK_PX
 HEIGHT_PX = HEARD_PX + HOLE_PX + 3
 # Time drawn before the person's end and after the last that happened, in ms.
-BEFORE_MS, AFTER_MS, LONGEST_MS = (1200.0, 2500.0), 1200.0, 10_000.0
+BEFORE_MS, AFTER_MS, LONGEST_MS = (1200.0, 2500.0), 600.0, 10_000.0
+# A reply that ends less late is in time.
+LATE_MS = 50.0
 # A lag that grows by less than this in a minute, in ms, is none.
 STEADY_MS = 10.0
 KEY = (
@@ -72,7 +73,7 @@ def crossing_words(turn: Turn) -> str:
             found.append(
                 f"{several(len(stalled), 'stall')} {way} of {_sum_ms(stalled)} ms{longest}"
             )
-    if (later := crossed.lag_ms) is not None and later >= 10:
+    if (later := crossed.lag_ms) is not None and later >= LATE_MS:
         found.append(f"at its end the reply was {words.ms(later)} ms late")
     return "; ".join(found)
 
@@ -86,9 +87,9 @@ def drawing(run: Run, turn: Turn) -> Chart | None:
     crossed = turn.line
     if crossed is None:
         return None
-    gap_ms = turn.gap_ms
-    ends = [gap_ms or 0.0, *((gap_ms or 0.0) + h.at_ms + h.ms for h in crossed.dry)]
-    ends += [stall.at_ms + stall.ms for stall in crossed.stalls]
+    gap_ms = turn.gap_ms or 0.0
+    ends = [end for _, end in speech_of(turn, LONGEST_MS) if end < LONGEST_MS]
+    ends += [gap_ms, *(gap_ms + hole.at_ms + hole.ms for hole in crossed.dry)]
     before_ms = min(max(turn.speech_ms or 0.0, BEFORE_MS[0]), BEFORE_MS[1])
     after_ms = min(max(max(ends) + AFTER_MS, BEFORE_MS[1]), LONGEST_MS)
     domain = Domain(-before_ms / turn.budget_ms, after_ms / turn.budget_ms)
@@ -108,12 +109,12 @@ def drawing(run: Run, turn: Turn) -> Chart | None:
             top = (GOT_PX if stall.way == "up" else HEARD_PX) - TRACK_PX
             draw(stall.at_ms, stall.ms, (top, TRACK_PX), "unknown", f"stall {stall.way}")
     for name, begin_ms, end_ms in _cut(turn):
-        style = "line" if name in LINE_STAGES else "" if name == "agent_onset" else "think"
+        style = "line" if name in LINE_MARKS else "" if name == "agent_onset" else "think"
         row = (GOT_PX + 4, GAP_PX - 8)
         draw(begin_ms, end_ms - begin_ms, row, style, looks.short_name(name))
     for hole in crossed.dry:
         style, told = ("bad", "hole inside a word") if hole.in_word else ("hole", "hole")
-        draw((gap_ms or 0.0) + hole.at_ms, hole.ms, (HEARD_PX + 2, HOLE_PX), style, told)
+        draw(gap_ms + hole.at_ms, hole.ms, (HEARD_PX + 2, HOLE_PX), style, told)
     paths = [
         Path(polyline([(x(a), top), (x(b), top + BETWEEN_PX)]), "silence", "4 3")
         for a, b, top in _slants(turn)
@@ -150,7 +151,7 @@ def _cut(turn: Turn) -> Iterator[tuple[str, float, float]]:
 def _slants(turn: Turn) -> Iterator[tuple[float, float, int]]:
     """Yield the lines between two tracks: begin and end in ms, and the upper one's base."""
     for name, begin_ms, end_ms in _cut(turn):
-        if name in LINE_STAGES:
+        if name in LINE_MARKS:
             yield begin_ms, end_ms, SENT_PX if name == "line_up" else REPLY_PX
 
 
@@ -232,10 +233,10 @@ def _broken(found: LineFigures) -> Iterator[tuple[str, str]]:
     """Yield the line's part and what broke, by name; what was not measured is left out."""
     if found.part_ms.value is not None:
         slow, ours = found.part_p95_ms.value, found.agent_ms.value
-        said = [f"p50 {words.ms(found.part_ms.value)} ms of the gap, up and down"]
-        said += [] if slow is None else [f"p95 {words.ms(slow)} ms"]
-        said += [] if ours is None else [f"the agent's p50 {words.ms(ours)} ms"]
-        yield "line's part", f"{', '.join(said)} (n={found.replies})"
+        said = f"p50 {words.ms(found.part_ms.value)} ms of the gap, up and down"
+        said += "" if slow is None else f", p95 {words.ms(slow)} ms"
+        said += "" if ours is None else f"; the agent's p50 {words.ms(ours)} ms"
+        yield "line's part", f"{said} (n={found.replies})"
     of = "1 reply" if found.replies == 1 else f"{found.replies} replies"
     if not found.dry and found.replies:
         yield "holes", f"none in {of}"

@@ -107,7 +107,7 @@ STAGES: dict[str, StageLook] = {
         "the network: compare other lines with --line",
     ),
     "agent_onset": StageLook(
-        ":", "line", "first word played", "in the caller's playout, until it was heard",
+        "¦", "line", "first word played", "in the caller's playout, until it was heard",
         "sound that is no speech before the first word, or audio that arrives late",
     ),
 }

@@ -11,9 +11,10 @@ from fake_agents import NEW, OLD, FakeAgents, checked
 from history_runs import stored
 from made_records import make_record, make_turn
 
+from turngap.caller.endpoint import Endpoint
 from turngap.caller.line.spec import parse_line
 from turngap.check.plan import CheckPlan, command_of
-from turngap.core.errors import InputError
+from turngap.core.errors import AgentError, InputError
 from turngap.history.kinds import read_entry
 from turngap.play.options import checked as options
 from turngap.play.plan import ReplayPlan
@@ -73,6 +74,24 @@ def test_a_run_is_continued_over_its_line(
         continued(other, scenarios=[str(SCENARIOS)])
     done = turngap_here(capsys, "replay", "--resume", run.path, "--line", "lte")
     assert "--line cannot be given with --resume" in done.err
+
+
+async def test_a_call_has_the_same_line_with_every_agent(
+    plan: CheckPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[tuple[str, object, str]] = []
+
+    def refused(endpoint: Endpoint, _: object, *, line: object, call: str) -> None:
+        opened.append((endpoint.url, line, call))
+        raise AgentError("agent.busy", "it takes no call")
+
+    monkeypatch.setattr(Endpoint, "open", refused)
+    assert plan.reference is not None
+    for target in (plan.candidate, plan.reference):
+        run = RunInProgress(replace(plan, line=LTE), target, "run", out=tmp_path)
+        run._reached = True
+        await run.play(plan.scenarios[0], Endpoint(target.choice.agent), repeat=2)
+    assert opened == [(url, LTE, "quick-questions/2") for url in (NEW, OLD)]
 
 
 async def test_both_sides_of_a_check_have_the_same_line(

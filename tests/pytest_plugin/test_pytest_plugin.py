@@ -299,7 +299,7 @@ def test_an_agent_that_fails_says_what_was_played_and_where(inner: Inner, play: 
             "no scenario 'nowhere'*known: coffee-order, *lists all*",
         ),
         ("", "replay(sets=['llm.ttft_ms=1'])", "is a running agent*drop*"),
-        ("", "replay().assert_stage('llm', max_ms=1)", "no stage 'llm'*stages: endpoint*"),
+        ("", "replay().assert_stage('llm', max_ms=1)", "no stage 'llm'*stages: line_up*"),
         ("", "replay().assert_gap()", "no limit given*for example p95_ms*"),
         ("", "replay().assert_hit_rate(95)", "at_least=95: expected a share*"),
         ("", "replay().assert_cut_ins(5)", "at_most=5: expected a share*"),
@@ -359,6 +359,7 @@ def test_the_help_and_the_markers_are_there(inner: Inner) -> None:
         "agent",
         "start",
         "inconclusive",
+        "line",
         "starved-ms",
     ):
         assert f"--turngap-{option}" in shown
@@ -427,6 +428,13 @@ def test_plain(turngap):
         plans = play(*[made_turns(3)] * 3)
         inner(code, agent, *arguments).assert_outcomes(passed=2)
         assert [plan.starved_ms for plan in plans] == expected
+
+
+def test_a_line_comes_from_the_call_or_the_option(inner: Inner, play: Play) -> None:
+    plans = play(made_turns(3), made_turns(3))
+    code = "def test_it(turngap):\n    turngap.replay()\n    turngap.replay(line='lte-bad')\n"
+    inner(code, f"--turngap-agent={URL}", "--turngap-line=lte").assert_outcomes(passed=1)
+    assert [plan.line and plan.line.text for plan in plans] == ["lte", "lte-bad"]
 
 
 def test_what_uses_the_fixture_can_be_left_out_and_nothing_asserted_is_said(

@@ -78,7 +78,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             dest=f"turngap_{name}",
             metavar=option.unit,
             type=parsed(option) if option.kind in (int, float) else str,
-            help=text or option.help + default,
+            help=(text or option.help + default).replace("%", "%%"),
         )
         if name != "rounds":
             parser.addini(f"turngap_{name}", f"As {flag}.{default}", default="")

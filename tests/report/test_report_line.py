@@ -116,3 +116,12 @@ def test_a_peer_that_nobody_missed_is_not_called_quick() -> None:
     dead = DeadPeerRecord(scenario="x", repeat=1, caller_ms=9100.0, agent_ms=None)
     (said,) = dead_words(LINE.model_copy(update={"dead_peers": (dead,)}))
     assert said == "x: noticed by the caller after 9.1 s, by the agent not while turngap looked"
+
+
+def test_a_run_that_was_not_paired_says_so() -> None:
+    alone = crossing().model_copy(update={"line": LineTurn(up_ms=10.0)})
+    said = summary_block(make_run([alone], line=LINE), 100).plain
+    assert "no difference: no turn was played without it" in said
+    assert (
+        "no difference: n=1, needs 5" in summary_block(make_run([crossing()], line=LINE), 100).plain
+    )

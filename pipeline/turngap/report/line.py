@@ -196,7 +196,9 @@ def line_items(run: Run, summary: Summary) -> list[Item]:
     record, found = run.record.line, summary.line
     if record is None:
         return []
-    paired = "" if found is None else found.difference_ms.why_none
+    paired = None
+    if found is not None:
+        paired = found.difference_ms.why_none if found.pairs else "no turn was played without it"
     return [
         Figures(_compared(found)) if found is not None else Lines([]),
         lines(

@@ -12,12 +12,13 @@ from math import inf
 from typing import Literal, Protocol
 
 from turngap.caller.line.faults import Coalescing, Fault
-from turngap.core.clock import NS_PER_MS, NS_PER_S, ms_to_ns
+from turngap.core.clock import NS_PER_S, ms_to_ns
 
 # Payload and headers of a segment on Ethernet: IPv4, TCP and its timestamps.
 MSS, HEADERS = 1448, 52
-# Linux's: the first window, and the least retransmission timeout above the round trip.
+# Linux's: the first window, the least timer, and the least timeout above the round trip.
 FIRST_WINDOW = 10
+_LEAST_TIMER_NS = ms_to_ns(2)
 _LEAST_VARIANCE_NS = ms_to_ns(200)
 _LONGEST_RTO_NS = ms_to_ns(120_000)
 # CUBIC (RFC 9438): what is kept of the window after a loss, and of its goal after two in a row; how
@@ -382,10 +383,10 @@ class TcpLeg:
         rto_ns = self._rto_from_ns + self._rto_ns()
         self._timer = (rto_ns, "timeout")
         if self._reorder_ns is not None:
-            self._timer = min(self._timer, (self._reorder_ns, "reorder"))
+            self._timer = min(self._timer, (self._reorder_ns + _LEAST_TIMER_NS, "reorder"))
         elif not self._probed and self._repairs_to is None:
             alone = len(self._flight) == 1  # its acknowledgement may be delayed
-            wait_ns = 2 * self._srtt_ns + (_LEAST_VARIANCE_NS if alone else 2 * NS_PER_MS)
+            wait_ns = 2 * self._srtt_ns + (_LEAST_VARIANCE_NS if alone else _LEAST_TIMER_NS)
             first_ns = self._flight[0].sent_ns + self._rto_ns()
             self._timer = (min(first_ns, self._probe_from_ns + wait_ns), "probe")
         self._timer = (max(self._timer[0], self._now_ns), self._timer[1])

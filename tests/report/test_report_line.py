@@ -1,5 +1,7 @@
 """A run over a line: its section in every report, and the drawing of a turn at both ends."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from html_page import Page
@@ -125,3 +127,16 @@ def test_a_run_that_was_not_paired_says_so() -> None:
     assert (
         "no difference: n=1, needs 5" in summary_block(make_run([crossing()], line=LINE), 100).plain
     )
+
+
+@pytest.mark.parametrize("up", [{"delay_ms": "soon"}, "far", {}, None])
+def test_a_line_of_a_damaged_run_is_drawn(stored, up) -> None:
+    stall = StallRecord(way="up", at_ms=-1e308, ms=1.7e308)
+    line = CROSSED.model_copy(
+        update={"stalls": (stall, StallRecord(way="up", at_ms=1e308, ms=1e308))}
+    )
+    turn = stored.turns[0].model_copy(update={"line": line})
+    record = stored.record.model_copy(
+        update={"line": LINE.model_copy(update={"settings": {"up": up}})}
+    )
+    assert drawing(replace(stored, record=record), turn) is not None

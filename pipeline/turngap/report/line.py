@@ -157,9 +157,9 @@ def _slants(turn: Turn) -> Iterator[tuple[float, float, int]]:
 
 def _reached(at_ms: float, run: Run, crossed: LineTurn) -> float:
     """Return when what the person sent at `at_ms` had reached the agent."""
-    up = run.record.line.settings.get("up", {}) if run.record.line else {}
-    delay = up.get("delay_ms", crossed.up_ms or 0.0)
-    at_ms += min(float(delay), crossed.up_ms or float(delay))
+    up = run.record.line.settings.get("up") if run.record.line else None
+    known = up.get("delay_ms") if isinstance(up, dict) else None
+    at_ms += known if isinstance(known, int | float) else crossed.up_ms or 0.0
     for stall in crossed.stalls:
         if stall.way == "up" and stall.at_ms <= at_ms < stall.at_ms + stall.ms:
             at_ms = stall.at_ms + stall.ms
@@ -182,8 +182,8 @@ def _moved(levels: Levels, to_ms: Sequence[float | None], at_ms: Sequence[float]
     moved = np.zeros_like(levels)
     each_ms = at_ms[1] - at_ms[0]
     for level, to in zip(levels.tolist(), to_ms, strict=True):
-        place = -1 if to is None else round((to - at_ms[0]) / each_ms)
-        if 0 <= place < len(moved):
+        if to is not None and at_ms[0] <= to <= at_ms[-1]:
+            place = round((to - at_ms[0]) / each_ms)
             moved[place] = max(level, moved[place])
     return moved
 

@@ -79,7 +79,7 @@ def test_a_baseline_on_the_command_line(agents: FakeAgents, tmp_path: Path, caps
         ([], "nothing to compare with"),
         (["--against", OLD, "--baseline", "x"], "not both"),
         (["--budget", "gap"], "expected NAME=MS"),
-        (["--budget", "nap=3"], "did you mean gap?\n  known: gap, endpoint"),
+        (["--budget", "nap=3"], "did you mean gap?\n  known: gap, line_up"),
         (["--budget", "gap=-1"], "expected a number of ms above 0"),
         (["--budget", "gap=nan"], "expected a number of ms above 0"),
         (["--baseline", "none.json"], "none.json: cannot be read"),

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 # What stands for a glyph that an encoding lacks: as wide, and another one for each stage of a turn.
 # Where there is none, it is a `?`.
-_GLYPHS = "…·–—−━─╌│┴’“”×✗✓≠±≤∅»→▶▸«◀◂↓╱╲┼▚█▇▆▅▄▃▂▁▓▒░"
-_INSTEAD = dict(zip(_GLYPHS, r"""..------|^'""xxv!+<0>>>><<<v/\+%##==--__@~,""", strict=True))
+_GLYPHS = "…·–—−━─╌│┴¦’“”×✗✓≠±≤∅»→▶▸«←◀◂↓╱╲┼▚█▇▆▅▄▃▂▁▓▒░"
+_INSTEAD = dict(zip(_GLYPHS, r"""..------|^:'""xxv!+<0)>>><<<<v/\+%##==--__@~,""", strict=True))
 
 
 def take_any_encoding() -> None:

@@ -16,9 +16,10 @@ from starlette.websockets import WebSocket
 
 from turngap.agent import guard as guards
 from turngap.agent.access import Limits
-from turngap.agent.guard import REASON_BYTES, RTVI_TYPES, Guard
+from turngap.agent.guard import REASON_BYTES, RTVI_TYPES, Corked, Guard
 from turngap.caller.dialects.pipecat import audio_frame, payload_of
 from turngap.caller.dialects.rtvi import rtvi
+from turngap.clocks import others_first
 from turngap.core.clock import NS_PER_S
 from turngap.core.wire import message_frame
 from turngap.testing import ManualClock
@@ -220,3 +221,36 @@ def test_no_message_makes_a_guard_fail(messages: list[Any]) -> None:
         assert frame.WhichOneof("frame") in ("audio", "message")
         if frame.WhichOneof("frame") == "message":
             assert json.loads(frame.message.data)["type"] in RTVI_TYPES
+
+
+async def test_what_is_written_in_one_step_goes_out_as_one_piece() -> None:
+    class Kernel:
+        def __init__(self) -> None:
+            self.pieces: list[bytes] = []
+            self.closing = False
+
+        def write(self, data: bytes) -> None:
+            self.pieces.append(data)
+
+        def get_write_buffer_size(self) -> int:
+            return 0
+
+        def is_closing(self) -> bool:
+            return self.closing
+
+        def close(self) -> None:
+            self.closing = True
+
+    kernel = Kernel()
+    corked = Corked(kernel, asyncio.get_running_loop())
+    corked.write(b"a")
+    corked.write(b"bc")
+    assert (kernel.pieces, corked.get_write_buffer_size()) == ([], 3)
+    await others_first()
+    assert (kernel.pieces, corked.get_write_buffer_size()) == ([b"abc"], 0)
+    corked.write(b"bye")
+    corked.close()
+    assert (kernel.pieces, corked.is_closing()) == ([b"abc", b"bye"], True)
+    corked.write(b"too late")
+    await others_first()
+    assert kernel.pieces == [b"abc", b"bye"]

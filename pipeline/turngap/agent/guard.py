@@ -184,6 +184,42 @@ class Http(H11Protocol):
         self.transport.close()
 
 
+class Corked:
+    """A transport that writes what comes in one step of the event loop as one piece.
+
+    A reply begins with some small messages and the first audio. Each alone would be a packet, and
+    TCP sends ten packets before it waits for a round trip.
+    """
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._held: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if not self._held:
+            self._loop.call_soon(self._flush)
+        self._held.append(data)
+
+    def get_write_buffer_size(self) -> int:
+        return sum(map(len, self._held)) + self._transport.get_write_buffer_size()
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def write_eof(self) -> None:
+        self._flush()
+        self._transport.write_eof()
+
+    def _flush(self) -> None:
+        held, self._held = self._held, []
+        if held and not self._transport.is_closing():
+            self._transport.write(b"".join(held))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class WebSockets(WebSocketsSansIOProtocol):
     """A connection that has become a WebSocket. Every frame counts towards limits, pings too.
 
@@ -194,7 +230,7 @@ class WebSockets(WebSocketsSansIOProtocol):
     config: Any  # of `Server`
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
+        super().connection_made(cast("Any", Corked(transport, self.loop)))
         self.close_timeout = CLOSE_S
         self._due_s = 0.0  # when what came would be due at the average rate
         self._bytes = 0

@@ -48,8 +48,10 @@ SCENARIOS = (
 )
 NO_LINE = "no line"
 CHANCE = (0.025, 0.975)
+LEAST_CALLS = 6
 COMPARED = (
-    "line|gap, ms|hit rate, points|cut-ins, points|holes, ms a turn|turns|worse beyond chance"
+    "line|gap, ms|hit rate, points|cut-ins, points|holes, ms a turn|gap without holes, ms|turns"
+    "|worse beyond chance"
 )
 
 
@@ -209,6 +211,7 @@ class Row:
     holes: int
     holes_ms: float
     in_word: int
+    whole_p50: float | None
     recovery_p50: float | None
     recovery_n: int
     hits: int
@@ -227,14 +230,29 @@ class Difference:
     hit_rate: Interval | None
     cut_ins: Interval | None
     holes_ms: Interval | None
+    whole_ms: Interval | None
 
     @property
     def worse(self) -> str:
         """Name what is worse beyond chance: its interval lies on the wrong side of 0."""
-        rising = {"gap": self.gap_ms, "cut-ins": self.cut_ins, "holes": self.holes_ms}
+        rising = {
+            "gap": self.gap_ms,
+            "cut-ins": self.cut_ins,
+            "holes": self.holes_ms,
+            "gap without holes": self.whole_ms,
+        }
         found = [name for name, at in rising.items() if at is not None and at[1] > 0]
         found += ["hit rate"] if self.hit_rate is not None and self.hit_rate[2] < 0 else []
         return ", ".join(found) or ("nothing" if self.hit_rate is not None else "not known")
+
+
+def whole_ms(turn: Turn) -> float | None:
+    """Return the gap behind the buffer that hides all holes of the reply; None if not known."""
+    if turn.gap_ms is None or not turn.replied:
+        return None
+    if turn.line is None:
+        return turn.gap_ms
+    return None if turn.line.buffer_ms is None else turn.gap_ms + turn.line.buffer_ms
 
 
 def row_of(agent: str, profile: str, turns: Sequence[Turn]) -> Row:
@@ -259,6 +277,7 @@ def row_of(agent: str, profile: str, turns: Sequence[Turn]) -> Row:
         holes=len(holes),
         holes_ms=sum(hole.ms for hole in holes),
         in_word=sum(hole.in_word for hole in holes),
+        whole_p50=percentile([ms for t in replied if (ms := whole_ms(t)) is not None], 0.5).value,
         recovery_p50=median(times) if times else None,
         recovery_n=len(times),
         hits=summary.hit_rate.hits,
@@ -275,6 +294,8 @@ def difference_of(profile: str, ours: Iterable[Turn], theirs: Iterable[Turn]) ->
         ((a.gap_ms or 0.0) - (b.gap_ms or 0.0), a.call) for a, b in both if a.replied and b.replied
     ]
 
+    whole = [(whole_ms(a), whole_ms(b), a.call) for a, b in both]
+
     def mean_of(value: Callable[[Turn], float]) -> Interval | None:
         return _interval([(value(a) - value(b), a.call) for a, b in both], mean=True)
 
@@ -286,15 +307,21 @@ def difference_of(profile: str, ours: Iterable[Turn], theirs: Iterable[Turn]) ->
         hit_rate=mean_of(lambda turn: turn.outcome == "answered"),
         cut_ins=mean_of(lambda turn: turn.outcome == "cut_in"),
         holes_ms=mean_of(lambda turn: sum(h.ms for h in turn.line.dry) if turn.line else 0.0),
+        whole_ms=_interval(
+            [(a - b, call) for a, b, call in whole if a is not None and b is not None], mean=False
+        ),
     )
 
 
 def _interval(pairs: Sequence[tuple[float, Hashable]], *, mean: bool) -> Interval | None:
-    """Return the median or the mean of paired differences, and its interval; None under 5."""
-    if len(pairs) < 5:
-        return None
+    """Return the median or the mean of paired differences, and its interval.
+
+    None with fewer conversations than `LEAST_CALLS`, which say too little about others.
+    """
     values = np.array([value for value, _ in pairs], dtype=np.float64)
     drawn = exchanges([call for _, call in pairs], np.random.default_rng(1))
+    if drawn.conversations < LEAST_CALLS:
+        return None
     if mean:
         n = drawn.counts @ drawn.sums(np.ones_like(values))
         found = (drawn.counts @ drawn.sums(values)) / np.maximum(n, 1)
@@ -320,12 +347,15 @@ def tables(turns: Mapping[tuple[str, str], Sequence[Turn]], *, virtual: bool) ->
     rows = [row_of(agent, profile, each) for (agent, profile), each in turns.items()]
     order = {profile: n for n, profile in enumerate((NO_LINE, *PROFILES))}
     rows.sort(key=lambda row: (order.get(row.profile, len(order)), row.agent))
-    head = "line|agent|gap p50 / p95|line's part|agent's part|holes (ms, in words)|recovery"
+    head = "line|agent|gap p50 / p95|line's part|agent's part|holes (ms, in words)"
+    head += "|gap without holes|recovery|hit rate|cut-ins|n"
     time_of = "in virtual time, so gaps are a few ms short" if virtual else "over sockets"
     blocks = [
         f"Played {time_of}: ms, medians. Simulated LLM, closed-domain recogniser, synthetic "
-        "voices. Recovery: from the end of a stall until what comes out is less than 50 ms late.",
-        _table([*head.split("|"), "hit rate", "cut-ins", "n"], [_cells(row) for row in rows]),
+        "voices. Gap without holes: behind the playout buffer that hides all holes of the reply, "
+        "because a reply that comes early has less slack than a late one. Recovery: from the end "
+        "of a stall until what comes out is less than 50 ms late.",
+        _table(head.split("|"), [_cells(row) for row in rows]),
     ]
     ours, theirs = AGENTS
     differences = [
@@ -346,6 +376,7 @@ def tables(turns: Mapping[tuple[str, str], Sequence[Turn]], *, virtual: bool) ->
                         _signed(d.hit_rate, 100),
                         _signed(d.cut_ins, 100),
                         _signed(d.holes_ms),
+                        _signed(d.whole_ms),
                         str(d.of),
                         d.worse or "nothing",
                     ]
@@ -364,6 +395,7 @@ def _cells(row: Row) -> list[str]:
         _ms(row.line_p50) if row.profile != NO_LINE else "–",
         _ms(row.agent_p50),
         f"{row.holes} ({row.holes_ms:,.0f}, {row.in_word})",
+        _ms(row.whole_p50),
         f"{_ms(row.recovery_p50)} (n={row.recovery_n})" if row.recovery_n else "–",
         f"{100 * row.hits / row.n:.0f} %" if row.n else "–",
         str(row.cut_ins),

@@ -51,11 +51,12 @@ MARKS = (50, 90, 95, 99, 100)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A line, and what is sent over it: messages of so many bytes every 20 ms."""
+    """A line, and what is sent over it: messages of so many bytes every 20 ms, one way or both."""
 
     line: str
     size: int = 640
     seconds: float = 100.0
+    both: bool = False
 
 
 CASES = {
@@ -130,10 +131,12 @@ def over_kernel(case: Case, seed: int, congestion: str) -> Outcome:
         print("no real-time priority: the loop may be late", file=sys.stderr)
     near, sender = _open_end(SENDER)
     far, listener = _open_end(RECEIVER)
-    try:
-        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
-    except OSError:
-        print(f"no congestion control {congestion!r}: the default is used", file=sys.stderr)
+    for end in (sender, listener):
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
+        except OSError:
+            print(f"no congestion control {congestion!r}: the default is used", file=sys.stderr)
     gc.collect()
     gc.disable()
     with sender, listener:
@@ -164,7 +167,6 @@ class _Kernel:
         listener.listen()
         for end in (sender, listener):
             end.setblocking(False)
-        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sender.connect_ex((RECEIVER, PORT))
         self._turn([listener], [], time.monotonic_ns() + 5 * NS_PER_S)
         while listener not in self.ready:
@@ -190,7 +192,7 @@ class _Kernel:
         self.carry = {self.near: up, self.far: down}
         messages = round(case.seconds * NS_PER_S / PACKET_NS)
         ends_ns = begins_ns + messages * PACKET_NS + 60 * NS_PER_S
-        waiting, got, message = bytearray(), 0, bytes(case.size)
+        waiting, back, got, message = bytearray(), bytearray(), 0, bytes(case.size)
         while len(outcome.arrived) < messages and time.monotonic_ns() < ends_ns:
             next_ns = ends_ns
             if len(outcome.sent) < messages:
@@ -198,11 +200,15 @@ class _Kernel:
                 if (now_ns := time.monotonic_ns()) >= next_ns:
                     outcome.sent.append(now_ns - begins_ns)
                     waiting += message
+                    back += message if case.both else b""
                     next_ns = now_ns if len(outcome.sent) < messages else ends_ns
-            if waiting:
+            for end, unsent in ((sender, waiting), (receiver, back)):
                 with contextlib.suppress(BlockingIOError):
-                    del waiting[: sender.send(waiting)]
-            self._turn([receiver], [sender] if waiting else [], next_ns)
+                    del unsent[: end.send(unsent)]
+            full = [end for end, unsent in ((sender, waiting), (receiver, back)) if unsent]
+            self._turn([receiver, sender], full, next_ns)
+            if sender in self.ready:
+                sender.recv(1 << 20)
             if receiver in self.ready:
                 got += len(receiver.recv(1 << 20))
                 at_ns = time.monotonic_ns() - begins_ns
@@ -365,6 +371,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--case", action="append", choices=CASES, help="default: all")
     parser.add_argument("--seeds", type=int, default=4, help="connections a case")
     parser.add_argument("--congestion", default="cubic")
+    parser.add_argument("--both", action="store_true", help="audio goes back, too")
     parser.add_argument("--seconds", type=float, help="of each connection")
     parser.add_argument("--at-once", type=int, default=18, help="connections at once")
     parser.add_argument("--keep", type=Path, help="write the messages as JSON, for --again")
@@ -373,7 +380,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     names = args.case or list(CASES)
     cases = {
-        name: replace(CASES[name], seconds=args.seconds or CASES[name].seconds) for name in names
+        name: replace(CASES[name], seconds=args.seconds or CASES[name].seconds, both=args.both)
+        for name in names
     }
     real: dict[tuple[str, int], Outcome] = {}
     if args.again:

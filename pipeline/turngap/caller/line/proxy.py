@@ -136,7 +136,8 @@ class Proxy:
             raise AgentError("agent.unreachable", self._unreached(e), hint=hint) from e
         loop = asyncio.get_running_loop()
         family = socket.AF_INET6 if ":" in at[0] else socket.AF_INET
-        listener = socket.socket(family)
+        # With its protocol, or asyncio leaves Nagle's algorithm on, which holds packets back.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             narrow(listener)

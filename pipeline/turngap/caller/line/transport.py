@@ -27,7 +27,10 @@ _HANGS_UP = getattr(select, "POLLRDHUP", 0)
 
 
 def narrow(tcp: socket.socket) -> None:
-    """Let a socket that is not connected yet keep little that has not been read."""
+    """Let a socket that is not connected yet keep little that has not been read.
+
+    On a connected one, the windows that were promised before make the sender wait for a timer.
+    """
     with suppress(OSError, AttributeError):
         tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT)
@@ -76,9 +79,6 @@ class LinedTransport(asyncio.Transport, asyncio.Protocol):
         self._near_reads = self._reads = True
         self._limits = (_LOW, _HIGH)
         self._watching: asyncio.Task[None] | None = None
-        tcp = real.get_extra_info("socket")
-        with suppress(OSError, AttributeError):
-            tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         self.line = RunningLine(
             spec,
             call,

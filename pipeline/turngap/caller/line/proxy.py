@@ -10,7 +10,7 @@ from itertools import count
 from typing import cast
 
 from turngap.caller.arrival import connect_stamped
-from turngap.caller.line.running import Crossings, WayName
+from turngap.caller.line.running import Crossings
 from turngap.caller.line.spec import LineSpec
 from turngap.caller.line.transport import WATCH_S, LinedTransport, break_off, narrow
 from turngap.clocks import MonotonicClock, others_first
@@ -28,21 +28,23 @@ class _Near(asyncio.Protocol):
 
     def __init__(self, client: "_Client", spec: LineSpec, call: str) -> None:
         self._client, self._spec, self._call = client, spec, call
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.ended = False
+        self.over = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        real = cast("asyncio.Transport", transport)
-        clock = MonotonicClock()
-        self.lined = LinedTransport(real, self, self._spec, self._call, clock, keep=0)
-        self.lined.set_write_buffer_limits(high=0)
-        self._client.meet(self)
-
-    def data_received(self, data: bytes) -> None:
-        self._client.transport.write(data)
+        real, client = cast("asyncio.Transport", transport), self._client
+        self.lined = lined = LinedTransport(
+            real, self, self._spec, self._call, MonotonicClock(), keep=0
+        )
+        lined.set_write_buffer_limits(high=0)
+        client.lined = lined
+        for ours, other in ((self, client.transport), (client, lined)):
+            ours.data_received = other.write
+            ours.pause_writing = other.pause_reading
+            ours.resume_writing = other.resume_reading
+        client.transport.resume_reading()
 
     def eof_received(self) -> bool:
-        self.ended = True
+        self._client.agent_ended = True
         if not self._client.transport.is_closing():
             self._client.transport.write_eof()
         return not self._client.ended
@@ -50,62 +52,33 @@ class _Near(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         transport = self._client.transport
         transport.close() if exc is None else break_off(transport)
-        if not self.over.done():
-            self.over.set_result(None)
-
-    def pause_writing(self) -> None:
-        self._client.transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        self._client.transport.resume_reading()
+        self.over.set()
 
 
 class _Client(asyncio.Protocol):
     """A client's connection to the proxy; it is not read before the agent is reached."""
 
-    def __init__(self, proxy: "Proxy") -> None:
-        self._proxy = proxy
-        self._near: _Near | None = None
-        self.ended = False
-        self._lost: list[Exception | None] = []
+    transport: asyncio.Transport
+    lined: LinedTransport | None = None
+    ended = agent_ended = False
+
+    def __init__(self, take: "Callable[[_Client], None]") -> None:
+        self._take = take
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         self.transport.pause_reading()
-        self._proxy.take(self)
-
-    def meet(self, near: _Near) -> None:
-        """Take the other end."""
-        self._near = near
-        self.transport.resume_reading()
-        for exc in self._lost:
-            self.connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        if self._near is not None:
-            self._near.lined.write(data)
+        self._take(self)
 
     def eof_received(self) -> bool:
         self.ended = True
-        if self._near is not None:
-            self._near.lined.write_eof()
-            if self._near.ended:
-                self._near.lined.close()
+        if self.lined is not None:
+            self.lined.close() if self.agent_ended else self.lined.write_eof()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lost = [exc]
-        if self._near is not None:
-            lined = self._near.lined
-            lined.close() if exc is None else lined.reset()
-
-    def pause_writing(self) -> None:
-        if self._near is not None:
-            self._near.lined.pause_reading()
-
-    def resume_writing(self) -> None:
-        if self._near is not None:
-            self._near.lined.resume_reading()
+        if self.lined is not None:
+            self.lined.close() if exc is None else self.lined.reset()
 
 
 @dataclass(slots=True)
@@ -142,7 +115,7 @@ class Proxy:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             narrow(listener)
             listener.bind(at)
-            self._server = await loop.create_server(lambda: _Client(self), sock=listener)
+            self._server = await loop.create_server(lambda: _Client(self.take), sock=listener)
         except OSError as e:
             listener.close()
             in_use = e.errno == errno.EADDRINUSE
@@ -189,7 +162,7 @@ class Proxy:
             client.transport.abort()
             raise
         try:
-            await near.over
+            await near.over.wait()
             await near.lined.ended()
         finally:
             near.lined.kill()
@@ -210,19 +183,17 @@ def shown(place: Place) -> str:
 
 def ended_words(seconds: float, spec: LineSpec, crossings: Crossings) -> str:
     """Sum a connection up in a line."""
-    names: tuple[WayName, WayName] = ("up", "down")
-    crossed = [(way, getattr(crossings, way)) for way in names]
-    stall_ms, stalled = max(
-        (ns_to_ms(c.longest_ns) - getattr(spec, way).delay_ms if c.bytes else 0.0, way)
-        for way, c in crossed
-    )
-    most, most_way = max((c.most_waiting, way) for way, c in crossed)
-    said = ", ".join(f"{bytes_words(c.bytes)} {way}" for way, c in crossed)
-    said = f"{seconds:.1f} s, {said}; longest stall {max(stall_ms, 0):,.0f} ms {stalled}, "
-    said += f"most backlog {bytes_words(most)} {most_way}"
-    if crossings.half_open_ns is None:
-        return said
-    if crossings.agent_left_ns is None:
-        return f"{said}; half-open, and the agent had not left {WATCH_S:g} s later"
-    left_s = (crossings.agent_left_ns - crossings.half_open_ns) / NS_PER_S
-    return f"{said}; half-open, and the agent left after {left_s:.1f} s"
+    words = [f"{seconds:.1f} s"]
+    for way, crossing, delay_ms in (
+        ("up", crossings.up, spec.up.delay_ms),
+        ("down", crossings.down, spec.down.delay_ms),
+    ):
+        stall_ms = max(ns_to_ms(crossing.longest_ns) - delay_ms, 0)
+        size, most = bytes_words(crossing.bytes), bytes_words(crossing.most_waiting)
+        words.append(f"{size} {way} (longest stall {stall_ms:,.0f} ms, backlog {most})")
+    if crossings.half_open_ns is not None and crossings.agent_left_ns is not None:
+        left_s = (crossings.agent_left_ns - crossings.half_open_ns) / NS_PER_S
+        words.append(f"half-open, and the agent left after {left_s:.1f} s")
+    elif crossings.half_open_ns is not None:
+        words.append(f"half-open, and the agent had not left {WATCH_S:g} s later")
+    return ", ".join(words)

@@ -21,7 +21,7 @@ _LOOK_NS = ms_to_ns(50)
 RECEIVE_BUFFER, SEGMENT = 2**15, 1448
 RESET = "the line was reset (--line reset)"
 _LINGERS_NOT = struct.pack("ii", 1, 0)
-_HIGH, _LOW = 2**16, 2**14
+_HIGH = 2**16
 # Linux has it; elsewhere, a peer's leaving is seen once it is read again.
 _HANGS_UP = getattr(select, "POLLRDHUP", 0)
 
@@ -77,7 +77,7 @@ class LinedTransport(asyncio.Transport, asyncio.Protocol):
         self._down_ended = self._up_ended = self._given_up = False
         self._wrote_all = self._resets = False
         self._near_reads = self._reads = True
-        self._limits = (_LOW, _HIGH)
+        self._limits = (_HIGH // 4, _HIGH)
         self._watching: asyncio.Task[None] | None = None
         self.line = RunningLine(
             spec,
@@ -98,14 +98,8 @@ class LinedTransport(asyncio.Transport, asyncio.Protocol):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._real.get_extra_info(name, default)
 
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        return self._near
-
     def is_closing(self) -> bool:
         return self._closing or self._lost
-
-    def is_reading(self) -> bool:
-        return self._near_reads
 
     def pause_reading(self) -> None:
         self._near_reads = False
@@ -116,12 +110,9 @@ class LinedTransport(asyncio.Transport, asyncio.Protocol):
         self._flow()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        high = (_HIGH if low is None else 4 * low) if high is None else high
+        high = _HIGH if high is None else high
         self._limits = (high // 4 if low is None else low, high)
         self._flow()
-
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        return self._limits
 
     def get_write_buffer_size(self) -> int:
         """Return the bytes that wait because the line, or the agent, takes no more."""

@@ -238,3 +238,26 @@ async def test_silence_and_stalls_do_not_end_a_connection(monkeypatch: pytest.Mo
         await wait(2.0)
         await socket.send("still there")
         assert await socket.recv() == "still there"
+
+
+async def test_a_ping_behind_others_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "QUIET_S", 0.2)
+    monkeypatch.setattr(opening, "ANSWER_S", 0.3)
+
+    async def listen(socket: ServerConnection) -> None:
+        async for _ in socket:
+            pass
+
+    async with connected(listen, "delay=10,up=500kbit") as socket:
+        await wait(0.1)
+        while socket.send_now(bytes(1000)):
+            pass
+        await wait(1.0)  # the line needs 1.3 s for it
+        assert socket.transport.get_write_buffer_size() == 0
+        await socket.send(b"alive")
+        socket.transport.abort()
+
+
+def test_a_stall_of_three_seconds_is_no_death_and_ten_are() -> None:
+    assert opening.QUIET_S > 3 < opening.ANSWER_S
+    assert opening.QUIET_S + opening.ANSWER_S < 10

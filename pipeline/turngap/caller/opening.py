@@ -164,18 +164,30 @@ class Socket(PromptSends, ClientConnection):
             await clock.sleep_until_ns(heard_ns + round(QUIET_S * NS_PER_S))
             if self.arrived_ns > heard_ns:
                 continue
-            asked_ns = clock.now_ns()
             if not self._answers or self._is_unread:
-                heard_ns = asked_ns
-                continue
-            self._ping()
-            await clock.sleep_until_ns(asked_ns + round(ANSWER_S * NS_PER_S))
-            for _ in range(2):  # what has arrived while this process was held up is read first
-                await others_first()
-            if self.arrived_ns <= heard_ns and not self._is_unread:
+                heard_ns = clock.now_ns()
+            elif not await self._is_alive(clock, heard_ns):
                 self._dead = LineEndedError(NO_ANSWER)
                 self.transport.abort()
                 return
+
+    async def _is_alive(self, clock: Clock, heard_ns: int) -> bool:
+        """Ping the peer and wait for any byte; a ping behind others in the line has more time."""
+        asked_ns = waits_ns = clock.now_ns()
+        crossed = self.crossings.up.bytes if self.crossings else 0
+        self._ping()
+        while (now_ns := clock.now_ns()) < (due_ns := waits_ns + round(ANSWER_S * NS_PER_S)):
+            await clock.sleep_until_ns(min(due_ns, now_ns + NS_PER_S))
+            for _ in range(2):  # what has arrived while this process was held up is read first
+                await others_first()
+            if self.arrived_ns > heard_ns or self._is_unread:
+                return True
+            if self.crossings is not None:
+                if (came_ns := self.crossings.arrived_ns("up", asked_ns)) is not None:
+                    waits_ns = came_ns
+                elif self.crossings.up.bytes > crossed:
+                    waits_ns, crossed = clock.now_ns(), self.crossings.up.bytes
+        return False
 
     @property
     def _is_unread(self) -> bool:

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import socket
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 from fake_engines import Served, fake_assembly, served
@@ -10,6 +12,7 @@ from hostile_clients import AUDIO, READY, Client, typed
 from websockets.asyncio.client import connect
 
 from turngap.agent.access import Limits
+from turngap.agent.guard import HELD_MS, Kernel
 from turngap.caller.dialects.pipecat import audio_frame
 from turngap.clocks import MonotonicClock
 from turngap.core.wire import Frame
@@ -57,6 +60,24 @@ async def test_a_client_that_is_frozen_or_never_reads_leaves_nothing(
             while asyncio.all_tasks() - before:
                 await rest(0.05)
         await client.leave()
+
+
+def test_the_kernel_says_how_much_it_holds_and_what_came() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        own, _ = listener.accept()
+    with client, own:
+        transport = SimpleNamespace(get_extra_info=lambda _: own)
+        assert Kernel.of(transport).came == 0
+        client.sendall(b"x")
+        own.recv(1)
+        assert Kernel.of(transport).came == 1
+        assert Kernel.of(transport).held_ms(48) < 1
+        own.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                own.send(bytes(4800))
+        assert Kernel.of(transport).held_ms(48) > HELD_MS
 
 
 async def test_a_client_that_stalls_for_a_while_hears_the_rest() -> None:

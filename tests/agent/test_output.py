@@ -279,7 +279,7 @@ async def test_a_caller_who_stops_reading_is_given_up() -> None:
 async def test_a_stalled_line_gets_no_audio_and_an_interruption_drops_what_waits() -> None:
     async with line(ahead_ms=50) as agent:
         moves = asyncio.Event()
-        agent.output._room = moves.wait
+        agent.output._room = lambda _: moves.wait()
         await agent.say("abc")
         await agent.rest()
         assert agent.socket.letters == ""
@@ -296,7 +296,7 @@ async def test_after_a_stall_no_more_is_written_at_once_than_before() -> None:
     clock, moves = ManualClock(settle_rounds=300), asyncio.Event()
     moves.set()
     async with line(ahead_ms=50, clock=clock) as agent:
-        agent.output._room = moves.wait
+        agent.output._room = lambda _: moves.wait()
         await agent.say("abcdefghijklmnopqrst")
         await clock.advance(0)
         assert agent.socket.letters == "abcde"

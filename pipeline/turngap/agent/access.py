@@ -52,7 +52,7 @@ class Limits:
     burst_s: float = 15.0  # this much of both may come at once, as after a stall of the network
     idle_s: float = 300.0  # without speech or text from either side
     vanished_s: float = 15.0  # without a page's message
-    # A line that fails for 3 s, and repeats what was lost after 6, is not taken for a dead one.
+    # After 3 s without a network, TCP is silent for up to 6.5 s at a round trip of 1.3 s.
     ping_s: float = 2.0  # without a byte from a client until it is pinged
     pong_s: float = 7.0  # after a ping until the client counts as gone, unless a byte comes
     unread_s: float = 10.0  # without taking any of what is written

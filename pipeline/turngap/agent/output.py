@@ -210,7 +210,7 @@ class YieldingOutput(FastAPIWebsocketOutputTransport):
 
     Args:
         ahead_ms: how much unplayed audio the caller may have; 0 for pipecat's pacing.
-        room: waits until the line takes audio.
+        room: waits until the line takes audio of so many bytes per ms.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class YieldingOutput(FastAPIWebsocketOutputTransport):
         floor: Floor,
         ahead_ms: float = 0.0,
         clock: Clock | None = None,
-        room: Callable[[], Awaitable[object]] | None = None,
+        room: Callable[[float], Awaitable[object]] | None = None,
         **kwargs: object,
     ) -> None:
         super().__init__(*args, **kwargs)  # pyright: ignore[reportArgumentType]
@@ -270,7 +270,7 @@ class YieldingOutput(FastAPIWebsocketOutputTransport):
         if self._floor.withheld:
             await self._floor.wait()
         if self._room is not None:
-            await self._room()
+            await self._room(self.sample_rate * 2 / 1000)
         if self._interruptions != before:
             return False
         return await super().write_audio_frame(frame)
@@ -317,7 +317,7 @@ class YieldingTransport(FastAPIWebsocketTransport):
         *,
         ahead_ms: float = 0.0,
         clock: Clock | None = None,
-        room: Callable[[], Awaitable[object]] | None = None,
+        room: Callable[[float], Awaitable[object]] | None = None,
     ) -> None:
         super().__init__(socket, params)
         self._input = PromptInput(self, self._client, self._params, name=self._input_name)

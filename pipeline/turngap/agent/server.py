@@ -139,7 +139,7 @@ def bind(settings: ServeSettings) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)  # of each connection
     if timeout := getattr(socket, "TCP_USER_TIMEOUT", 0):  # the kernel forgets who is gone, too
-        listener.setsockopt(socket.IPPROTO_TCP, timeout, round(settings.limits.unread_s * 1000))
+        listener.setsockopt(socket.IPPROTO_TCP, timeout, round(settings.limits.unread_s * 2000))
     try:
         listener.bind((settings.host, settings.port))
         listener.listen(BACKLOG)

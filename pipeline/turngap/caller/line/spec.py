@@ -73,7 +73,7 @@ class LineSpec:
     text: str
     name: str = ""
     about: str = ""
-    faults: str = ""
+    faults: str = field(default="", compare=False)
     source: str = ""
     up: Way = field(default_factory=Way)
     down: Way = field(default_factory=Way)

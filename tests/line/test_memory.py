@@ -11,6 +11,7 @@ from turngap.caller.connection import Line
 from turngap.caller.dialects.registry import find_dialect
 from turngap.caller.line.spec import parse_line
 from turngap.caller.opening import NO_ANSWER
+from turngap.clocks import others_first
 from turngap.core.clock import NS_PER_MS, NS_PER_S
 from turngap.testing.agent import Script, converse
 from turngap.testing.memory import End, line_from, two_ends
@@ -29,6 +30,7 @@ def test_a_message_arrives_when_its_last_byte_does() -> None:
     async def course(clock: LoopClock) -> None:
         caller, agent = ends(clock, "delay=40,rate=80kbit")
         await agent.send(bytes(1000))
+        await others_first()  # else both would be one segment
         await agent.send("done")
         assert await caller.recv() == bytes(1000)
         # 4 bytes of frame and 52 of headers at 10 bytes a millisecond, and 40 ms

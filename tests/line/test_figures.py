@@ -7,18 +7,18 @@ from hypothesis import strategies as st
 from turngap.caller.ear import Heard
 from turngap.caller.line.figures import (
     Chunk,
-    Delays,
     TurnOnLine,
     buffer_of,
     figures_of,
     line_marks,
     played_from,
 )
-from turngap.caller.line.running import Crossings
+from turngap.caller.line.running import Crossing, Crossings
+from turngap.caller.line.spec import LineSpec, Way
 from turngap.core.clock import ms_to_ns
 
 DELAY_MS, RATE = 50, 16_000
-DELAYS = Delays(ms_to_ns(DELAY_MS), ms_to_ns(DELAY_MS))
+LINE = LineSpec("", up=Way(delay_ms=DELAY_MS), down=Way(delay_ms=DELAY_MS))
 
 
 def crossed(way: str, times_ms: list[tuple[float, float]], into: Crossings) -> Crossings:
@@ -56,7 +56,7 @@ TURN = TurnOnLine(
 
 
 def stalled() -> Crossings:
-    return crossed("down", DOWN, crossed("up", UP, Crossings()))
+    return crossed("down", DOWN, crossed("up", UP, Crossings(LINE)))
 
 
 def chunks(crossings: Crossings) -> list[Chunk]:
@@ -71,7 +71,7 @@ def test_the_lines_marks_are_when_what_counts_entered_and_came_out() -> None:
 def test_a_stall_is_a_hole_in_the_reply_and_costs_a_buffer() -> None:
     crossings = stalled()
     sound = heard((1500, 1700, 9000), (1950, 2250, 9000))
-    found = figures_of(TURN, crossings, DELAYS, chunks(crossings), sound)
+    found = figures_of(TURN, crossings, chunks(crossings), sound)
     assert (found.up_ms, found.down_ms) == (60, 50)
     (hole,) = found.dry
     assert (round(hole.at_ms), round(hole.ms), hole.in_word) == (200, 250, True)
@@ -86,15 +86,15 @@ def test_a_stall_is_a_hole_in_the_reply_and_costs_a_buffer() -> None:
 def test_a_hole_in_a_pause_is_not_inside_a_word() -> None:
     crossings = stalled()
     sound = heard((1500, 1660, 9000), (1660, 1700, 3), (1950, 2250, 9000))
-    (hole,) = figures_of(TURN, crossings, DELAYS, chunks(crossings), sound).dry
+    (hole,) = figures_of(TURN, crossings, chunks(crossings), sound).dry
     assert not hole.in_word
 
 
 def test_an_agents_own_pause_is_no_hole_of_the_line() -> None:
     times = [(1450.0, 1500.0), (1550, 1600), (1900, 1950), (2000, 2050)]
-    crossings = crossed("down", times, crossed("up", UP, Crossings()))
+    crossings = crossed("down", times, crossed("up", UP, Crossings(LINE)))
     sound = heard((1500, 1700, 9000), (1950, 2150, 9000))
-    found = figures_of(TURN, crossings, DELAYS, chunks(crossings), sound)
+    found = figures_of(TURN, crossings, chunks(crossings), sound)
     assert not found.dry and not found.stalls
     assert (found.buffer_ms, found.lag_ms) == (0, 0)
 
@@ -103,14 +103,14 @@ def test_a_turn_without_a_reply_has_the_way_up_only() -> None:
     silent = TurnOnLine(
         begun_ns=0, end_ns=ms_to_ns(1000), last_packet_ns=ms_to_ns(1010), ended_ns=1
     )
-    found = figures_of(silent, crossed("up", UP, Crossings()), DELAYS, [], [])
+    found = figures_of(silent, crossed("up", UP, Crossings(LINE)), [], [])
     assert (found.up_ms, found.down_ms, found.buffer_ms, found.lag_ms) == (60, None, None, None)
 
 
 def test_what_never_came_out_is_a_stall_to_the_turns_end() -> None:
     crossings = stalled()
     crossings.down.enter(ms_to_ns(2000), bytes(100))
-    found = figures_of(TURN, crossings, DELAYS, chunks(crossings), [])
+    found = figures_of(TURN, crossings, chunks(crossings), [])
     assert [round(stall.ms) for stall in found.stalls] == [250, 950]
     assert found.stalls[-1].recovered_ms is None
 
@@ -137,3 +137,17 @@ def test_behind_the_buffer_no_chunk_is_late_and_behind_less_one_is(
 
     assert not is_late(buffer_ns)
     assert buffer_ns == 0 or is_late(buffer_ns - 1)
+
+
+def test_what_comes_out_bit_by_bit_or_within_the_jitter_has_not_stalled() -> None:
+    slow = Crossing(Way(delay_ms=DELAY_MS))
+    slow.enter(0, bytes(60_000))
+    for at_ms in range(50, 1700, 40):
+        slow.leave(ms_to_ns(at_ms), bytes(1448))
+    shaky = Crossing(Way(delay_ms=DELAY_MS, jitter_ms=150))
+    shaky.enter(0, bytes(100))
+    shaky.leave(ms_to_ns(290), bytes(100))
+    assert not slow.stalls and not shaky.stalls
+    shaky.enter(ms_to_ns(1000), bytes(100))
+    shaky.leave(ms_to_ns(1310), bytes(100))
+    assert list(shaky.stalls) == [(ms_to_ns(1200), ms_to_ns(1310))]

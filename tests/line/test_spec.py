@@ -33,6 +33,7 @@ def test_every_profile_says_what_it_is_and_where_its_numbers_are_from(name: str)
     line = profiles()[name]
     assert line.about and line.source and line.both_ms > 0
     assert parse_line(name) == line
+    assert parse_line(name.upper()).down == line.down
 
 
 @pytest.mark.parametrize(
@@ -45,10 +46,11 @@ def test_every_profile_says_what_it_is_and_where_its_numbers_are_from(name: str)
         ("sideways.delay=80", "line.unknown", "no fault"),
         ("up.up=80", "line.unknown", "no fault"),
         ("up.rtt=80", "line.unknown", "no fault"),
-        ("delay=-1", "line.value", "expected a number"),
-        ("delay=1e9", "line.value", "expected a number"),
-        ("delay=99999", "line.value", "0 to 30000ms"),
-        ("loss=51%", "line.value", "0 to 50%"),
+        ("lte,lte-bad", "line.unknown", "is a second profile"),
+        ("delay=-1", "line.value", "expected 0 to 30000 ms, as 80ms"),
+        ("delay=1e9", "line.value", "expected 0 to 30000 ms"),
+        ("delay=99999", "line.value", "expected 0 to 30000 ms"),
+        ("loss=1", "line.value", "0 to 50 %, as 1% or 0.01"),
         ("down=1kbit", "line.value", "8 to"),
         ("outage=400", "line.value", "how often"),
         ("outage=5s/3s", "line.value", "how often"),

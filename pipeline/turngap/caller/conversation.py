@@ -11,7 +11,7 @@ from typing import Literal
 from turngap.caller.connection import HUNG_UP, Line, failed_on
 from turngap.caller.ear import SPEECH_GAP_MS, Heard
 from turngap.caller.hearing import Listener
-from turngap.caller.line.figures import NO_DELAYS, CrossedAudio, Delays
+from turngap.caller.line.figures import CrossedAudio
 from turngap.caller.said import Incoming
 from turngap.caller.stream import (
     GRID_MS,
@@ -143,7 +143,7 @@ class Conversation:
     `watch` is the clock that measures the lateness of the event loop, the real one by default.
     `phase_ms` shifts every recording on the stream's grid. `begins_ns` is when the first recording
     begins, whatever its `when` says. If the line opens too late for that, the recording begins as
-    soon as possible. `delays` are what every byte takes over a line with faults.
+    soon as possible.
     """
 
     def __init__(
@@ -157,10 +157,9 @@ class Conversation:
         phase_ms: float = 0.0,
         begins_ns: int | None = None,
         watch: Clock | None = None,
-        delays: Delays = NO_DELAYS,
     ) -> None:
         self._line = line
-        self._crossed = CrossedAudio(line.crossings, delays)
+        self._crossed = CrossedAudio(line.crossings)
         self._cues = cues
         self._clock = clock
         self._compared = offset.offset_ns is not None

@@ -1,10 +1,9 @@
 """Runs over a line: the same conversations without it, and peers that lost each other."""
 
-from turngap.caller.line.figures import NO_DELAYS, Delays
 from turngap.caller.line.running import Crossings
 from turngap.caller.line.spec import LineSpec
 from turngap.core.budget import REPLIED
-from turngap.core.clock import ms_to_ns, ns_to_ms
+from turngap.core.clock import ns_to_ms
 from turngap.core.events import TrackedTurn
 from turngap.core.results import Turn, TurnKey
 from turngap.core.run_record import DeadPeerRecord, LineRecord
@@ -48,13 +47,6 @@ def line_record(line: LineSpec) -> LineRecord:
         seed=line.seed,
         settings=line.numbers(),
     )
-
-
-def delays_of(line: LineSpec | None) -> Delays:
-    """Return what every byte takes over a line."""
-    if line is None:
-        return NO_DELAYS
-    return Delays(ms_to_ns(line.up.delay_ms), ms_to_ns(line.down.delay_ms))
 
 
 def with_dead_peer(

@@ -31,7 +31,7 @@ from turngap.core.run_record import (
 )
 from turngap.core.stats import n_needed
 from turngap.core.summary import Summary, calls_of, summarise
-from turngap.play.lines import PlainPlays, delays_of, line_record, with_dead_peer
+from turngap.play.lines import PlainPlays, line_record, with_dead_peer
 from turngap.play.plan import PlayPlan
 from turngap.play.resume import next_piece, noted, with_last_piece
 from turngap.play.target import Target
@@ -262,8 +262,7 @@ class RunInProgress:
         if self.target.choice.is_url:
             await _in_a_thread(self._note_line, line)
         how = {"offset": offset, "phase_ms": phase * 1000 / RATE, "watch": watch}
-        delays = delays_of(self._plan.line)
-        conversation = self._conversation(line, clock, scenario, delays=delays, **how)
+        conversation = self._conversation(line, clock, scenario, **how)
         async with aclosing(conversation.play()) as turns:
             async for found in turns:
                 played = replace(found, notes={**found.notes, **self._notes(conversation, found)})

@@ -16,8 +16,8 @@ from turngap.core.events import TrackedTurn
 from turngap.core.stages import MARKS, stages_of
 from turngap.core.stored import DryRecord, LineTurn, StallRecord
 
-# A hole shorter than this is not heard, and a line that is late by less has not stalled.
-DRY_MS, STALL_MS = 10.0, 100.0
+# A hole shorter than this is not heard.
+DRY_MS = 10.0
 # What comes out less late than this is in time again after a stall.
 IN_TIME_MS = 50.0
 # Speech on both sides of a hole: this much sound, at most so far below the reply's loudest.
@@ -34,17 +34,6 @@ class Chunk:
 
     arrived_ns: int
     length_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Delays:
-    """Delay that every byte has on a line, in ns, up and down."""
-
-    up_ns: int = 0
-    down_ns: int = 0
-
-
-NO_DELAYS = Delays()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +58,8 @@ class TurnOnLine:
 class CrossedAudio:
     """The agent's audio of the turns that are not finished yet, and the line that it crossed."""
 
-    def __init__(self, crossings: Crossings | None, delays: Delays) -> None:
-        self._crossings, self._delays = crossings, delays
+    def __init__(self, crossings: Crossings | None) -> None:
+        self._crossings = crossings
         self._chunks: list[Chunk] = []
 
     def on_message(self, now_ns: int, incoming: Incoming) -> None:
@@ -93,7 +82,7 @@ class CrossedAudio:
             parts_ns=turn.parts_ns,
             received_ns=turn.marks.get("received"),
         )
-        figures = figures_of(placed, self._crossings, self._delays, self._chunks, heard)
+        figures = figures_of(placed, self._crossings, self._chunks, heard)
         self._chunks = [each for each in self._chunks if each.arrived_ns > turn.ended_ns]
         marks = {**turn.marks, **line_marks(placed, self._crossings)}
         marks = {name: marks[name] for name in MARKS if name in marks}
@@ -119,7 +108,6 @@ def line_marks(turn: TurnOnLine, crossings: Crossings) -> dict[str, int]:
 def figures_of(
     turn: TurnOnLine,
     crossings: Crossings,
-    delays: Delays,
     chunks: Sequence[Chunk],
     heard: Sequence[Heard],
 ) -> LineTurn:
@@ -130,15 +118,12 @@ def figures_of(
     entered = [crossings.entered_ns("down", chunk.arrived_ns) for chunk in reply]
     times = [(at, chunk) for at, chunk in zip(entered, reply, strict=True) if at is not None]
     ends_ns = turn.ended_ns if not times else times[-1][1].arrived_ns
-    lag_ns = None if not times else ends_ns - times[-1][0] - delays.down_ns
+    lag_ns = None if not times else ends_ns - times[-1][0] - down.delay_ns
     up_ns = marks.get("line_up")
     up_lag_ns = None
     if up_ns is not None and (sent_ns := crossings.entered_ns("up", up_ns)) is not None:
-        up_lag_ns = up_ns - sent_ns - delays.up_ns
-    stalls = (
-        *stalls_of("up", up, delays.up_ns, turn),
-        *stalls_of("down", down, delays.down_ns, turn),
-    )
+        up_lag_ns = up_ns - sent_ns - up.delay_ns
+    stalls = (*stalls_of("up", up, turn), *stalls_of("down", down, turn))
     ideal = played_from(times)
     return LineTurn(
         up_ms=None if up_ns is None else ns_to_ms(up_ns - turn.end_ns),
@@ -216,35 +201,26 @@ def _piece(heard: Sequence[Heard], from_ns: int) -> Pcm:
     return np.empty(0, dtype=np.int16)
 
 
-def stalls_of(
-    way: WayName, crossing: Crossing, delay_ns: int, turn: TurnOnLine
-) -> Iterator[StallRecord]:
-    """Find the times in which nothing came out although something was due."""
+def stalls_of(way: WayName, crossing: Crossing, turn: TurnOnLine) -> Iterator[StallRecord]:
+    """Find a turn's stalls, and how soon after each what came out was in time again."""
     entered, arrived = crossing.entered_ns, crossing.arrived_ns
-    first, last = bisect_left(arrived, turn.begun_ns), bisect_right(arrived, turn.ended_ns)
-    before_ns = arrived[first - 1] if first else turn.begun_ns
-    for at in range(first, last):
-        stalled_ns = arrived[at] - max(before_ns, entered[at] + delay_ns)
-        before_ns = arrived[at]
-        if stalled_ns >= ms_to_ns(STALL_MS):
-            in_time = (
-                arrived[k] - before_ns
-                for k in range(at, last)
-                if arrived[k] - entered[k] - delay_ns < ms_to_ns(IN_TIME_MS)
-            )
-            recovered_ns = next(in_time, None)
-            yield StallRecord(
-                way=way,
-                at_ms=ns_to_ms(before_ns - stalled_ns - turn.end_ns),
-                ms=ns_to_ms(stalled_ns),
-                recovered_ms=None if recovered_ns is None else ns_to_ms(recovered_ns),
-            )
-    if crossing.waiting:
-        due_ns = max(before_ns, crossing.waiting[0][0] + delay_ns)
-        if (stalled_ns := turn.ended_ns - due_ns) >= ms_to_ns(STALL_MS):
-            yield StallRecord(
-                way=way, at_ms=ns_to_ms(due_ns - turn.end_ns), ms=ns_to_ms(stalled_ns)
-            )
+    last = bisect_right(arrived, turn.ended_ns)
+    found = [stall for stall in crossing.stalls if turn.begun_ns < stall[1] <= turn.ended_ns]
+    if (unfinished := crossing.unfinished_stall(turn.ended_ns)) is not None:
+        found.append(unfinished)
+    for begun_ns, ended_ns in found:
+        in_time = (
+            arrived[at] - ended_ns
+            for at in range(bisect_left(arrived, ended_ns), last)
+            if arrived[at] - entered[at] - crossing.delay_ns < ms_to_ns(IN_TIME_MS)
+        )
+        recovered_ns = next(in_time, None)
+        yield StallRecord(
+            way=way,
+            at_ms=ns_to_ms(begun_ns - turn.end_ns),
+            ms=ns_to_ms(ended_ns - begun_ns),
+            recovered_ms=None if recovered_ns is None else ns_to_ms(recovered_ns),
+        )
 
 
 def backlog_of(crossing: Crossing, turn: TurnOnLine) -> int:

@@ -168,7 +168,7 @@ class Proxy:
             near.lined.kill()
             client.transport.abort()
         seconds = (MonotonicClock().now_ns() - begun_ns) / NS_PER_S
-        self.on_end(f"{name}: {ended_words(seconds, self.spec, near.lined.line.crossings)}")
+        self.on_end(f"{name}: {ended_words(seconds, near.lined.line.crossings)}")
 
     def _unreached(self, error: OSError) -> str:
         why = os.strerror(error.errno) if error.errno else error
@@ -181,14 +181,11 @@ def shown(place: Place) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def ended_words(seconds: float, spec: LineSpec, crossings: Crossings) -> str:
+def ended_words(seconds: float, crossings: Crossings) -> str:
     """Sum a connection up in a line."""
     words = [f"{seconds:.1f} s"]
-    for way, crossing, delay_ms in (
-        ("up", crossings.up, spec.up.delay_ms),
-        ("down", crossings.down, spec.down.delay_ms),
-    ):
-        stall_ms = max(ns_to_ms(crossing.longest_ns) - delay_ms, 0)
+    for way, crossing in (("up", crossings.up), ("down", crossings.down)):
+        stall_ms = ns_to_ms(max((end - begun for begun, end in crossing.stalls), default=0))
         size, most = bytes_words(crossing.bytes), bytes_words(crossing.most_waiting)
         words.append(f"{size} {way} (longest stall {stall_ms:,.0f} ms, backlog {most})")
     if crossings.half_open_ns is not None and crossings.agent_left_ns is not None:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from turngap.caller.line.leg import Leg
-from turngap.caller.line.spec import LineSpec
+from turngap.caller.line.spec import LineSpec, Way
 from turngap.clocks import pace, unhurried
-from turngap.core.clock import NS_PER_S, Clock
+from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 
 WayName = Literal["up", "down"]
 OnPiece = Callable[[int, bytes], None]
@@ -19,6 +19,10 @@ OnPiece = Callable[[int, bytes], None]
 SEND_BUFFER = 2**16
 # A call of some hours; of a longer one, what crossed first is dropped.
 MOST_CROSSINGS = 2**20
+# What comes out less than this late has not stalled.
+STALL_MS = 100.0
+MOST_STALLS = 10_000
+NO_FAULTS, NO_LINE = Way(), LineSpec("")
 
 
 class LineEndedError(ConnectionResetError):
@@ -38,14 +42,21 @@ class Crossing:
         ends: the bytes up to the end of each, counted from the start of the connection.
         waiting: those that have not come out whole: when each entered, and its bytes left.
         most_waiting: the most bytes that were in it at once.
-        longest_ns: the longest time that an entry took.
+        delay_ns: the time that every byte takes.
+        stalls: when each began and ended: times of `STALL_MS` and more in which nothing came out
+            although something had been in it for longer than its delay and jitter.
     """
 
-    def __init__(self, most: int = MOST_CROSSINGS, *, packets: bool = False) -> None:
+    def __init__(
+        self, way: Way = NO_FAULTS, most: int = MOST_CROSSINGS, *, packets: bool = False
+    ) -> None:
+        self.delay_ns = ms_to_ns(way.delay_ms)
+        self._due_after_ns = self.delay_ns + ms_to_ns(way.jitter_ms)
+        self.stalls: deque[tuple[int, int]] = deque(maxlen=MOST_STALLS)
         self.entered_ns, self.arrived_ns = array("q"), array("q")
         self.ends = array("q")
         self.waiting: deque[tuple[int, int, bytes]] = deque()
-        self.most_waiting = self.longest_ns = 0
+        self.most_waiting = 0
         self.bytes = self.bytes_waiting = 0
         self._most, self._packets = most, packets
         self._last_entered_ns = self._last_ns = 0
@@ -68,6 +79,7 @@ class Crossing:
             if self._packets and packet is not data:  # it was lost
                 self.bytes_waiting -= left
                 continue
+            self._find_stall(entered_ns, at_ns)
             piece, data = (data, b"") if self._packets else (data[:left], data[left:])
             self._last_ns = max(at_ns, self._last_ns + 1)
             self.bytes += len(piece)
@@ -79,8 +91,19 @@ class Crossing:
             pieces.append((self._last_ns, piece))
         return pieces
 
+    def _find_stall(self, entered_ns: int, at_ns: int) -> None:
+        begun_ns = max(self._last_ns, entered_ns + self._due_after_ns)
+        if at_ns - begun_ns >= ms_to_ns(STALL_MS):
+            self.stalls.append((begun_ns, at_ns))
+
+    def unfinished_stall(self, until_ns: int) -> tuple[int, int] | None:
+        """Return the stall that lasts at an instant; None if nothing is due for so long."""
+        if not self.waiting:
+            return None
+        begun_ns = max(self._last_ns, self.waiting[0][0] + self._due_after_ns)
+        return (begun_ns, until_ns) if until_ns - begun_ns >= ms_to_ns(STALL_MS) else None
+
     def _note(self, entered_ns: int) -> None:
-        self.longest_ns = max(self.longest_ns, self._last_ns - entered_ns)
         self.entered_ns.append(entered_ns)
         self.arrived_ns.append(self._last_ns)
         self.ends.append(self.bytes)
@@ -98,10 +121,6 @@ class Crossing:
         inside = (ends[entered - 1] if entered else 0) - (ends[arrived - 1] if arrived else 0)
         return max(inside, 0) + sum(left for at, left, _ in self.waiting if at <= at_ns)
 
-    def _up_to(self, instants: "array[int]", at_ns: int) -> int:
-        count = bisect_right(instants, at_ns)
-        return self.ends[count - 1] if count else 0
-
 
 class Crossings:
     """The bytes that crossed a line, both ways.
@@ -116,10 +135,11 @@ class Crossings:
     """
 
     def __init__(
-        self, both_ms: float = 0.0, most: int = MOST_CROSSINGS, *, packets: bool = False
+        self, spec: LineSpec = NO_LINE, most: int = MOST_CROSSINGS, *, packets: bool = False
     ) -> None:
-        self.both_ms = both_ms
-        self.up, self.down = (Crossing(most, packets=packets) for _ in ("up", "down"))
+        self.both_ms = spec.both_ms
+        ways = (spec.up, spec.down)
+        self.up, self.down = (Crossing(way, most, packets=packets) for way in ways)
         self.half_open_ns: int | None = None
         self.agent_left_ns: int | None = None
 
@@ -177,7 +197,7 @@ class RunningLine:
         begins_ns = clock.now_ns()
         make = spec.packet_legs if packets else spec.legs
         self.up, self.down = make(call, begins_ns)
-        self.crossings = Crossings(spec.both_ms, most, packets=packets)
+        self.crossings = Crossings(spec, most, packets=packets)
         self._ways: tuple[tuple[Leg, Crossing, OnPiece], ...] = (
             (self.up, self.crossings.up, on_up),
             (self.down, self.crossings.down, on_down),

@@ -150,26 +150,28 @@ EXAMPLE = "for example --line lte-moving, or --line delay=80,jitter=20,loss=1%,d
 _NUMBER = r"(\d{1,9}(?:\.\d{1,9})?)"
 
 
-def _in_unit(units: Mapping[str, float], least: float, most: float) -> Callable[[str], float]:
+def _in_unit(
+    units: Mapping[str, float], least: float, most: float, such_as: str
+) -> Callable[[str], float]:
     """Build a reader of a number with one of these units, in a range of the first unit."""
     form = re.compile(_NUMBER + "(" + "|".join(map(re.escape, units)) + ")")
+    unit = next(iter(units))
 
     def read(text: str) -> float:
-        if (found := form.fullmatch(text)) is None:
-            raise ValueError(f"expected a number, as {least:g}{next(iter(units))}")
-        value = float(found[1]) * units[found[2]]
+        found = form.fullmatch(text)
+        value = float(found[1]) * units[found[2]] if found else -1.0
         if not least <= value <= most:
-            raise ValueError(f"expected {least:g} to {most:g}{next(iter(units))}")
+            raise ValueError(f"expected {least:g} to {most:g} {unit}".rstrip() + f", as {such_as}")
         return value
 
     return read
 
 
 _MS = {"ms": 1.0, "": 1.0, "s": 1000.0}
-_LONG_MS = _in_unit(_MS, 0, 30_000)
-_AFTER_S = _in_unit({"s": 1.0, "": 1.0}, 0, 86_400)
-_SHARE = _in_unit({"%": 1.0, "": 100.0}, 0, 50)
-_KBIT = _in_unit({"kbit": 1.0, "": 1.0, "Mbit": 1000.0}, 8, 10_000_000)
+_LONG_MS = _in_unit(_MS, 0, 30_000, "80ms")
+_AFTER_S = _in_unit({"s": 1.0, "": 1.0}, 0, 86_400, "20s")
+_SHARE = _in_unit({"%": 1.0, "": 100.0}, 0, 50, "1% or 0.01")
+_KBIT = _in_unit({"kbit": 1.0, "": 1.0, "Mbit": 1000.0}, 8, 10_000_000, "300kbit or 1.2Mbit")
 
 
 def _read_outage(text: str) -> dict[str, float]:
@@ -187,7 +189,7 @@ _IN_WAY: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "loss": lambda text: {"loss": _SHARE(text) / 100},
     "burst": lambda text: {"burst_ms": _LONG_MS(text)},
     "rate": lambda text: {"kbit": _KBIT(text)},
-    "queue": lambda text: {"queue_ms": _in_unit(_MS, 1, 60_000)(text)},
+    "queue": lambda text: {"queue_ms": _in_unit(_MS, 1, 60_000, "500ms")(text)},
     "outage": _read_outage,
     "coalesce": lambda text: {"coalesce_ms": _LONG_MS(text)},
 }
@@ -196,7 +198,7 @@ _IN_LINE: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "rtt": lambda text: {"rtt_ms": _LONG_MS(text)},
     "half-open": lambda text: {"half_open_s": _AFTER_S(text)},
     "reset": lambda text: {"reset_s": _AFTER_S(text)},
-    "seed": lambda text: {"seed": int(_in_unit({"": 1.0}, 0, 1e9)(text))},
+    "seed": lambda text: {"seed": int(_in_unit({"": 1.0}, 0, 1e9, "2")(text))},
 }
 KEYS = (*_IN_WAY, *_WAYS, *_IN_LINE)
 
@@ -212,7 +214,7 @@ def parse_line(text: str) -> LineSpec:
     """
     first, *others = [part.strip() for part in text.split(",")]
     if first and "=" not in first:
-        if (known := profiles().get(first)) is None:
+        if (known := profiles().get(first.lower())) is None:
             hint = f"{known_names(first, profiles())}\n  {EXAMPLE}"
             raise InputError("line.unknown", f"unknown line {first!r}", hint=hint)
         line = replace(known, text=text, faults=",".join((known.faults, *others)))
@@ -246,6 +248,10 @@ def _with(line: LineSpec, part: str) -> LineSpec:
             return replace(line, **{w: replace(getattr(line, w), **numbers) for w in ways})
     except ValueError as e:
         raise InputError("line.value", f"--line: {part!r}: {e}", hint=EXAMPLE) from None
+    if part.lower() in profiles():
+        raise InputError(
+            "line.unknown", f"--line: {part!r} is a second profile; name one", hint=EXAMPLE
+        )
     known = known_names(part.partition("=")[0], KEYS)
     raise InputError("line.unknown", f"--line: no fault {part!r}", hint=f"{known}\n  {EXAMPLE}")
 

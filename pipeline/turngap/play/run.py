@@ -168,6 +168,7 @@ class RunInProgress:
     ) -> None:
         clock, reached = MonotonicClock(precise=True), self._reached
         opened: Line | None = None
+        self._failed_ns = None
         call = f"{scenario.scenario.name}/{repeat}"
         try:
             with self._traced(endpoint, clock, scenario, repeat, phase) as traced:

@@ -61,7 +61,7 @@ NO_DIGESTS = "run.json has no digests of the audio: the run is older than they a
 
 NOT_COVERED = (
     "greetings, yields, holes under 500 ms and false starts against the audio; channels and notes; "
-    "the agent's own marks and counts; words and verdicts (docs/verify.md)"
+    "the agent's own marks and counts; what a line did; words and verdicts (docs/verify.md)"
 )
 
 

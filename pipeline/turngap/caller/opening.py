@@ -124,7 +124,7 @@ _FAILED = re.compile(r"\[Errno (\d+)\] Connect call failed")
 
 
 # A peer that answers pings is pinged when nothing has arrived for so long; it is dead if nothing
-# arrives for so long after that. The worst networks of G.1050 stall for 3 s.
+# arrives for so long after that.
 QUIET_S, ANSWER_S = 4, 5
 NO_ANSWER = f"no answer to a ping for {ANSWER_S} s: the peer is dead or the line is half-open"
 
@@ -132,8 +132,9 @@ NO_ANSWER = f"no answer to a ping for {ANSWER_S} s: the peer is dead or the line
 class Socket(PromptSends, ClientConnection):
     """A WebSocket that knows when bytes last arrived, and notices that its peer is dead.
 
-    Any byte is a sign of life. A peer that has never answered a ping is not judged: there are
-    agents that answer none, and they may be silent for long.
+    Any byte is a sign of life; over a line any packet is, since TCP hands over nothing while it
+    waits for a lost one. A peer that has never answered a ping is not judged: there are agents that
+    answer none, and they may be silent for long.
     """
 
     arrived_ns = 0
@@ -160,34 +161,26 @@ class Socket(PromptSends, ClientConnection):
     async def _watch(self, clock: Clock) -> None:
         heard_ns = clock.now_ns()
         while True:
-            heard_ns = max(heard_ns, self.arrived_ns)
+            heard_ns = max(heard_ns, self._heard_ns)
             await clock.sleep_until_ns(heard_ns + round(QUIET_S * NS_PER_S))
-            if self.arrived_ns > heard_ns:
+            if self._heard_ns > heard_ns:
                 continue
             if not self._answers or self._is_unread:
                 heard_ns = clock.now_ns()
-            elif not await self._is_alive(clock, heard_ns):
+                continue
+            self._ping()
+            await clock.sleep_until_ns(clock.now_ns() + round(ANSWER_S * NS_PER_S))
+            for _ in range(2):  # what has arrived while this process was held up is read first
+                await others_first()
+            if self._heard_ns <= heard_ns and not self._is_unread:
                 self._dead = LineEndedError(NO_ANSWER)
                 self.transport.abort()
                 return
 
-    async def _is_alive(self, clock: Clock, heard_ns: int) -> bool:
-        """Ping the peer and wait for any byte; a ping behind others in the line has more time."""
-        asked_ns = waits_ns = clock.now_ns()
-        crossed = self.crossings.up.bytes if self.crossings else 0
-        self._ping()
-        while (now_ns := clock.now_ns()) < (due_ns := waits_ns + round(ANSWER_S * NS_PER_S)):
-            await clock.sleep_until_ns(min(due_ns, now_ns + NS_PER_S))
-            for _ in range(2):  # what has arrived while this process was held up is read first
-                await others_first()
-            if self.arrived_ns > heard_ns or self._is_unread:
-                return True
-            if self.crossings is not None:
-                if (came_ns := self.crossings.arrived_ns("up", asked_ns)) is not None:
-                    waits_ns = came_ns
-                elif self.crossings.up.bytes > crossed:
-                    waits_ns, crossed = clock.now_ns(), self.crossings.up.bytes
-        return False
+    @property
+    def _heard_ns(self) -> int:
+        """Return when bytes last arrived, or over a line, a packet of any kind."""
+        return max(self.arrived_ns, self.crossings.alive_ns if self.crossings else 0)
 
     @property
     def _is_unread(self) -> bool:

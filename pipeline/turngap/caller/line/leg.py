@@ -36,7 +36,12 @@ class Leg(Protocol):
         waiting: how many bytes are in it.
         room: how many bytes the sender's window takes at once; where it is 0 or less, whoever
             writes should wait, as at a full socket.
+        heard_ns: when its receiver last had a packet, in order or not; `answered_ns`: when its
+            sender last had an acknowledgement.
     """
+
+    heard_ns: int
+    answered_ns: int
 
     @property
     def waiting(self) -> int: ...
@@ -71,7 +76,7 @@ class PacketLeg:
         self._path = path
         self._way: deque[tuple[int, bytes]] = deque()
         self._last_ns = 0
-        self.waiting = 0
+        self.waiting = self.heard_ns = self.answered_ns = 0
 
     @property
     def next_ns(self) -> int | None:
@@ -122,7 +127,7 @@ class TcpLeg:
         self._path, self._back, self._later_ns = path, back, later_ns
         self._coalescing = coalescing
         self._now_ns = 0
-        self.waiting = 0
+        self.waiting = self.heard_ns = self.answered_ns = 0
         # What is under way, by instant: a copy of a segment sent then, on its way or acknowledged.
         self._arrivals: deque[tuple[int, _Segment, int]] = deque()
         self._acks: deque[tuple[int, int, int, _Segment, int]] = deque()
@@ -266,6 +271,7 @@ class TcpLeg:
         self, at_ns: int, got: int, arrivals: int, segment: "_Segment", sent_ns: int
     ) -> None:
         """Take the acknowledgement of a segment, of all bytes before `got`, and all arrivals."""
+        self.answered_ns = at_ns
         flight, flying = self._flight, self._flying
         is_full = bool(flight) and flight[0].first < self._full_to
         news: list[_Segment] = []
@@ -414,6 +420,7 @@ class TcpLeg:
     # The receiver.
 
     def _arrive(self, at_ns: int, segment: "_Segment", sent_ns: int) -> None:
+        self.heard_ns = at_ns
         if segment.end > self._got:
             first = max(segment.first, self._got)
             self._early[first] = segment.data[first - segment.first :]

@@ -127,6 +127,7 @@ class Crossings:
 
     Attributes:
         both_ms: the delays of both ways together.
+        alive_ns: when a packet of any kind last reached the caller.
         half_open_ns: when the line became half-open; None if it has not.
         agent_left_ns: when the agent was seen to close or reset its socket after that. It is
             looked for up to `WATCH_S` of `turngap.caller.line.transport`, which the end of a call
@@ -140,6 +141,7 @@ class Crossings:
         self.both_ms = spec.both_ms
         ways = (spec.up, spec.down)
         self.up, self.down = (Crossing(way, most, packets=packets) for way in ways)
+        self.alive_ns = 0
         self.half_open_ns: int | None = None
         self.agent_left_ns: int | None = None
 
@@ -298,6 +300,7 @@ class RunningLine:
                     if self.closed:
                         return
                     on_piece(*piece)
+        self.crossings.alive_ns = max(self.down.heard_ns, self.up.answered_ns)
         if ends_ns <= now_ns:
             self.crossings.half_open_ns, self._half_open_ns = ends_ns, None
             self._on_half_open()

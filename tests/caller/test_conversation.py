@@ -374,13 +374,13 @@ def test_a_fault_of_ours_is_told_by_its_turn_wherever_it_is(
     owner, name = resolve_name(fails.rpartition(".")[0]), fails.rpartition(".")[2]
     works, failed = getattr(owner, name), False
 
-    def fails_once(self: Any, *arguments: Any) -> Any:
+    def fails_once(self: Any, *arguments: Any, **named: Any) -> Any:
         nonlocal failed
         speaks = any(isinstance(a, AgentSpeech | np.ndarray | TurnEnded) for a in arguments)
         if not failed and (speaks or (name == "advance" and self.heard)):
             failed = True
             raise ZeroDivisionError("a fault of ours")
-        return works(self, *arguments)
+        return works(self, *arguments, **named)
 
     monkeypatch.setattr(owner, name, fails_once)
     played = play(Script(replies=(ANSWER,)), [says(), says()])

@@ -159,7 +159,6 @@ class Conversation:
         watch: Clock | None = None,
     ) -> None:
         self._line = line
-        self._crossed = CrossedAudio(line.crossings)
         self._cues = cues
         self._clock = clock
         self._compared = offset.offset_ns is not None
@@ -168,12 +167,14 @@ class Conversation:
         self._begins_ns = begins_ns
         self._waited_ns = 0
         self._first = 0
+        self._crossed = CrossedAudio(line.crossings)
         self._listener = Listener(
             clock,
             offset=offset,
             speech_gap_ms=self._patience.speech_gap_ms,
             tells_flushes=line.tells_flushes,
             words=line.first_word == "speech",
+            is_late=lambda: self._crossed.is_late,
         )
         self._tracker = self._listener.tracker
         self._watch = watch
@@ -266,7 +267,7 @@ class Conversation:
             self._listener.lose(e)
 
     def _on_message(self, now_ns: int, incoming: Incoming) -> None:
-        self._crossed.on_message(now_ns, incoming)
+        incoming = self._crossed.on_message(now_ns, incoming)
         self._listener.on_message(now_ns, incoming)
         self._line.played(self._listener.ear.played, self._listener.ear.dropped)
 

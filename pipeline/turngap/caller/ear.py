@@ -1,6 +1,7 @@
 """The caller's ear: a playout buffer for arriving chunks, and a speech detector."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
@@ -93,6 +94,7 @@ class _Queued:
     pcm: Pcm
     rate: int
     packet: Packet | None = None
+    sent_on: bool = False
     played: int = 0
     _loud_to: int = -1  # once requested: the last sample at this level, or -1
     _dbfs: float | None = None
@@ -111,7 +113,9 @@ class _Queued:
     @property
     def goes_on(self) -> bool:
         """Return whether it follows the chunk before it in one stream, whatever its arrival."""
-        return self.packet is not None and (self.packet.goes_on or self.played > 0)
+        if self.packet is None:
+            return self.sent_on
+        return self.packet.goes_on or self.played > 0
 
 
 @dataclass(slots=True)
@@ -224,10 +228,18 @@ class Ear:
     A chunk plays when it arrives, or when the chunk before it ends if that is later. Samples reach
     the detector only when they are due, so audio that is flushed before it is played is never
     heard. Every onset is exact to a sample, however late `advance` is called. With `words`, only
-    speech counts, not other sound.
+    speech counts, not other sound. While `is_late` says that more audio may be on its way, running
+    dry is no silence yet: a word that a line tears is one word.
     """
 
-    def __init__(self, speech_gap_ms: float = SPEECH_GAP_MS, *, words: bool = True) -> None:
+    def __init__(
+        self,
+        speech_gap_ms: float = SPEECH_GAP_MS,
+        *,
+        words: bool = True,
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._is_late = is_late
         self._gap_ms = speech_gap_ms
         self._words = words
         self._queue: deque[_Queued] = deque()
@@ -271,27 +283,34 @@ class Ear:
         return self._track is not None and self._track.detector.speaking
 
     def receive(
-        self, received_ns: int, pcm: Pcm, rate: int, packet: Packet | None = None
+        self,
+        received_ns: int,
+        pcm: Pcm,
+        rate: int,
+        packet: Packet | None = None,
+        *,
+        goes_on: bool = False,
     ) -> list[Speech]:
         """Queue a chunk that arrived at `received_ns`, and return what was heard up to then.
 
-        A chunk with a `packet` plays at the packet's own arrival.
+        A chunk with a `packet` plays at the packet's own arrival. One that `goes_on` follows the
+        chunk before it without a silence, however late it came.
         """
-        events = self.advance(received_ns)
+        events = self.advance(received_ns, goes_on=goes_on)
         if len(pcm):
             if packet is not None:
                 received_ns = packet.arrived_ns
                 self._run = _Run(received_ns, rate)
             elif received_ns > self._queue_end_ns or rate != self._run.rate:
                 self._run = _Run(max(received_ns, self._queue_end_ns), rate)
-            self._queue.append(_Queued(self._run.end_ns, received_ns, pcm, rate, packet))
+            self._queue.append(_Queued(self._run.end_ns, received_ns, pcm, rate, packet, goes_on))
             self._waiting_bytes += pcm.nbytes
             self._run.samples += len(pcm)
             self._queue_end_ns = self._run.end_ns
         return events
 
-    def advance(self, now_ns: int) -> list[Speech]:
-        """Play up to `now_ns`, and return what was heard meanwhile."""
+    def advance(self, now_ns: int, *, goes_on: bool = False) -> list[Speech]:
+        """Play up to `now_ns`, and return what was heard meanwhile; `goes_on` as in `receive`."""
         events: list[Speech] = []
         while self._queue and self._queue[0].start_ns <= now_ns:
             chunk = self._queue[0]
@@ -307,7 +326,7 @@ class Ear:
             self._waiting_bytes -= chunk.pcm.nbytes
         if not self._queue:
             self._drop(0)
-            if self._silence_left:
+            if self._silence_left and not (goes_on or self._is_late()):
                 events += self._silence_until(now_ns - self._patience_ns)
             elif self._track is not None and self._track.detector.behind:
                 events += self._track.go_on()

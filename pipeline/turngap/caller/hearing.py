@@ -61,11 +61,12 @@ class Listener:
         speech_gap_ms: float,
         tells_flushes: bool = True,
         words: bool = True,
+        is_late: Callable[[], bool] = lambda: False,
     ) -> None:
         self._clock = clock
         self._offset_ns = offset.offset_ns
         self._slack = Slack(offset.bound_ns or 0, compared_ns=clock.now_ns())
-        self._make_ear = partial(Ear, speech_gap_ms, words=words)
+        self._make_ear = partial(Ear, speech_gap_ms, words=words, is_late=is_late)
         self._changed = asyncio.Event()
         self._done_ns = 0
         self._done_whole = False
@@ -155,12 +156,12 @@ class Listener:
                 self.faults.append(error)
                 if not refuses:
                     self.feed(stamped(incoming, now_ns))
-            case said.AudioChunk(pcm, rate, wav, left_out, packet):
+            case said.AudioChunk(pcm, rate, wav, left_out, packet, goes_on):
                 if wav:
                     self.note(WAV_HEADERS)
                 if left_out:
                     self.note(WAV_REST)
-                self._feed_all(self.ear.receive(now_ns, pcm, rate, packet))
+                self._feed_all(self.ear.receive(now_ns, pcm, rate, packet, goes_on=goes_on))
             case Flush():
                 self._flushed_ns, self.reply_due = now_ns, False
                 if self.ear.hears_packets and self.tracker.agent_speaking:

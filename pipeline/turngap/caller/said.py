@@ -79,7 +79,8 @@ class AudioChunk:
 
     `wav` says that it came with WAV headers, which have been taken off. `left_out` counts the
     bytes after a WAV file's samples that were not well-formed chunks. Audio of a real-time stream
-    has its place in time as its `packet`; other audio plays as soon as it can.
+    has its place in time as its `packet`; other audio plays as soon as it can. `goes_on` says that
+    the agent sent it without a pause, so that a silence before it is the line's.
 
     Raises (when made):
         UnplayableError: the audio is not mono int16 at one of `RATES`.
@@ -90,6 +91,7 @@ class AudioChunk:
     wav: bool = False
     left_out: int = 0
     packet: Packet | None = None
+    goes_on: bool = False
 
     def __post_init__(self) -> None:
         if self.pcm.dtype != _INT16 or self.pcm.ndim != 1 or self.rate not in RATES:

@@ -7,6 +7,9 @@ from turngap.core.clock import ns_to_ms
 from turngap.core.events import TrackedTurn
 from turngap.core.results import Turn, TurnKey
 from turngap.core.run_record import DeadPeerRecord, LineRecord
+from turngap.core.stored import PacingRecord
+
+CallKey = tuple[str, float, int]
 
 
 class PlainPlays:
@@ -14,17 +17,21 @@ class PlainPlays:
 
     def __init__(self) -> None:
         self._turns: dict[TurnKey, TrackedTurn] = {}
-        self._lost: dict[tuple[str, float, int], str] = {}
+        self._lost: dict[TurnKey | CallKey, str] = {}
 
-    def keep(self, key: TurnKey, turn: TrackedTurn) -> None:
-        self._turns[key] = turn
+    def keep(self, key: TurnKey, turn: TrackedTurn, pacing: PacingRecord) -> None:
+        """Keep a turn to compare with, unless its gap is in doubt."""
+        if pacing.starved or turn.ambiguous:
+            self._lost[key] = "the caller was starved" if pacing.starved else turn.ambiguous[0]
+        else:
+            self._turns[key] = turn
 
-    def lose(self, call: tuple[str, float, int], why: str) -> None:
+    def lose(self, call: CallKey, why: str) -> None:
         """Note why a call was not played to its end."""
         self._lost[call] = why
 
-    def beside(self, turn: Turn) -> Turn:
-        """Add to a turn how it went without the line, as far as that is known."""
+    def beside(self, turn: Turn, why_unknown: str = "") -> Turn:
+        """Add to a turn how it went without the line, or why that is not known."""
         if turn.line is None:
             return turn
         if (plain := self._turns.get(turn.key)) is not None:
@@ -32,10 +39,9 @@ class PlainPlays:
             times = {"plain_gap_ms": gap_ns, "plain_yield_ms": plain.yield_ns}
             known = {name: ns_to_ms(ns) for name, ns in times.items() if ns is not None}
             return turn.model_copy(update={"line": turn.line.model_copy(update=known)})
-        if (why := self._lost.get(turn.call)) is not None:
-            note = f"not heard without the line: {why}"
-            return turn.model_copy(update={"notes": {**turn.notes, note: 1}})
-        return turn
+        why = self._lost.get(turn.key) or self._lost.get(turn.call) or why_unknown
+        note = {f"not heard without the line: {why}": 1} if why else {}
+        return turn.model_copy(update={"notes": {**turn.notes, **note}}) if note else turn
 
 
 def line_record(line: LineSpec) -> LineRecord:

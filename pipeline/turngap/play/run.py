@@ -35,7 +35,7 @@ from turngap.play.lines import PlainPlays, line_record, with_dead_peer
 from turngap.play.plan import PlayPlan
 from turngap.play.resume import next_piece, noted, with_last_piece
 from turngap.play.target import Target
-from turngap.play.turns import Greetings, cues_of, doubts_of, turn_record, unplayed
+from turngap.play.turns import Greetings, cues_of, doubts_of, pacing_record, turn_record, unplayed
 from turngap.scenario.library import LoadedScenario, content_hashes
 from turngap.store.documents import git_commit, this_machine
 from turngap.store.folders import INTERRUPTED, utc_now
@@ -108,9 +108,10 @@ class RunInProgress:
         self.unwritten: InputError | None = None
         self.turns: list[Turn] = [] if continues is None else list(continues.turns)
         self._stored = {turn.key for turn in self.turns}
+        self._earlier = frozenset(self._stored)
         self._claimed: set[TurnKey] = set()
         self._failed_ns: int | None = None
-        self._plain, self._pairs = PlainPlays(), 0
+        self._plain = PlainPlays()
 
     def lacks(self, scenario: LoadedScenario, repeat: int, phase: int) -> bool:
         """Return whether a turn of this conversation is not stored yet."""
@@ -129,7 +130,7 @@ class RunInProgress:
     ) -> None:
         """Play one conversation against this agent, `phase` samples at 16 kHz off the grid.
 
-        A plan that is paired also plays it without the line, in alternating order.
+        If the plan is paired, play it without the line, too, every second time first.
 
         Raises:
             AgentError: the agent cannot be reached, or the line was lost and the run must stop for
@@ -137,8 +138,8 @@ class RunInProgress:
         """
         plays = [self._play_call]
         if self._plan.is_paired:
-            self._pairs += 1
-            plays.insert(self._pairs % 2, self._play_plain)
+            names = [each.scenario.name for each in self._plan.scenarios]
+            plays.insert((names.index(scenario.scenario.name) + repeat) % 2, self._play_plain)
         for play in plays:
             await play(scenario, endpoint, repeat, phase)
 
@@ -155,7 +156,8 @@ class RunInProgress:
                 async with aclosing(conversation.play()) as turns:
                     async for played in turns:
                         key = _key(name, played.turn.turn, repeat, phase)
-                        self._plain.keep(key, played.turn)
+                        pacing = (played.late_ns, played.lag_ns, self._plan.starved_ms)
+                        self._plain.keep(key, played.turn, pacing_record(*pacing))
                         gc.collect(0)
             failure = conversation.failure
         except AgentError as e:
@@ -482,7 +484,8 @@ class RunInProgress:
 
     def _marked(self, turn: Turn, doubt: str | None, whole: bool) -> Turn:
         """Add what only the rest of the run can show of a turn."""
-        turn = self._plain.beside(turn)
+        if self._plan.is_paired and turn.key not in self._earlier:
+            turn = self._plain.beside(turn, "the run was interrupted")
         own = any(mark.name == "endpoint" for mark in turn.marks)
         if own or turn.ambiguous:
             return turn

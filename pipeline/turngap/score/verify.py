@@ -53,6 +53,8 @@ SURE_STEPS, SURE = 80, 0.85
 NEAR_MS, DEAD_AIR_MS, HOLE_MS = 1.0, 2000.0, 500.0
 # Of a turn longer than this, not all speech is stored.
 LONGEST_MS = 580_000.0
+# A hole of the line so soon after the onset makes another word the first to this reading.
+TORN_MS = 1000.0
 
 Spans = Sequence[tuple[float, float]]
 
@@ -504,6 +506,8 @@ def _reply(turn: Turn, audio: AudioRecord, agent: Floats) -> Iterator[Difference
     dry = any("ran dry" in note for note in turn.notes)
     if dry and any(s.begins_at(onset_ms, CLOSURE_MS) for s in found):
         raise _NotDerivedError("the playout buffer ran dry, which shifts sound in the recording")
+    if turn.line is not None and any(hole.at_ms < TORN_MS for hole in turn.line.dry):
+        raise _NotDerivedError("the line tore the beginning of the reply")
     if turn.bed_dbfs is not None:
         raise _NotDerivedError("a bed plays under the first word")
     if loud and not any(abs(s.from_ms - onset_ms) < AFTER_MS for s in found):

@@ -20,7 +20,8 @@ from turngap.caller.dialects.session import Session
 from turngap.caller.endpoint import PIPECAT
 from turngap.caller.line.leg import Leg
 from turngap.caller.line.running import (
-    SEND_BUFFER,
+    AGENT_BUFFER,
+    CALLER_BUFFER,
     Crossings,
     LineEndedError,
     OnPiece,
@@ -145,12 +146,10 @@ class _Way:
 
     async def has_room(self) -> None:
         """Wait as at a full socket."""
-        while self._line is not None and self._room(self._line[0]) < -SEND_BUFFER:
+        most = CALLER_BUFFER if self._mask else AGENT_BUFFER
+        while self._line and self._line[0].room - sum(map(len, self._step)) < -most:
             self.changed.clear()
             await self.changed.wait()
-
-    def _room(self, leg: Leg) -> int:
-        return leg.room - sum(map(len, self._step))
 
 
 def two_ends(clock: Clock, line: LineSpec | None = None, call: str = "") -> tuple[End, End]:

@@ -3,16 +3,17 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
-from turngap.caller.ear import Heard
+from turngap.caller.ear import JITTER_MS, Heard
 from turngap.caller.line.running import Crossing, Crossings, WayName
 from turngap.caller.said import AudioChunk, Incoming
 from turngap.caller.stream import UserStream
 from turngap.core.audio import Pcm, rms_dbfs
 from turngap.core.clock import ms_to_ns, ns_to_ms, ns_to_samples, samples_to_ns
-from turngap.core.events import TrackedTurn
+from turngap.core.events import Flush, TrackedTurn
 from turngap.core.stages import MARKS, stages_of
 from turngap.core.stored import DryRecord, LineTurn, StallRecord
 
@@ -30,10 +31,20 @@ UNHEARD = (
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Audio of the agent that came in one message: its arrival and its length, in ns."""
+    """Audio of the agent that came in one message, in ns; of length 0, a flush.
 
+    Attributes:
+        entered_ns, arrived_ns: when it entered the line, and when it came out.
+        length_ns: how long it sounds.
+        starts_ns: when it plays, after the chunk before it.
+        ideal_ns: when it would play if the line took no time: an agent's pauses stay.
+    """
+
+    entered_ns: int
     arrived_ns: int
     length_ns: int
+    starts_ns: int
+    ideal_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +71,31 @@ class CrossedAudio:
 
     def __init__(self, crossings: Crossings | None) -> None:
         self._crossings = crossings
-        self._chunks: list[Chunk] = []
+        self.chunks: list[Chunk] = []
+        self._ends_ns = self._ideal_ends_ns = 0
 
-    def on_message(self, now_ns: int, incoming: Incoming) -> None:
-        if self._crossings is not None and isinstance(incoming, AudioChunk):
-            length_ns = samples_to_ns(len(incoming.pcm), incoming.rate)
-            self._chunks.append(Chunk(now_ns, length_ns))
+    @property
+    def is_late(self) -> bool:
+        """Return whether something is in the line, which may be the audio that is missing."""
+        return self._crossings is not None and bool(self._crossings.down.waiting)
+
+    def on_message(self, now_ns: int, incoming: Incoming) -> Incoming:
+        """Take a message; mark audio that the agent sent without a pause behind the last."""
+        audio = isinstance(incoming, AudioChunk) and incoming.packet is None
+        if self._crossings is None or not (audio or isinstance(incoming, Flush)):
+            return incoming
+        entered_ns = self._crossings.entered_ns("down", now_ns) or now_ns
+        if not isinstance(incoming, AudioChunk):
+            self._ends_ns = min(self._ends_ns, now_ns)
+            self._ideal_ends_ns = min(self._ideal_ends_ns, entered_ns)
+            self.chunks.append(Chunk(entered_ns, now_ns, 0, now_ns, entered_ns))
+            return incoming
+        goes_on = entered_ns - self._ideal_ends_ns <= ms_to_ns(JITTER_MS)
+        length_ns = samples_to_ns(len(incoming.pcm), incoming.rate)
+        starts_ns, ideal_ns = max(now_ns, self._ends_ns), max(entered_ns, self._ideal_ends_ns)
+        self.chunks.append(Chunk(entered_ns, now_ns, length_ns, starts_ns, ideal_ns))
+        self._ends_ns, self._ideal_ends_ns = starts_ns + length_ns, ideal_ns + length_ns
+        return replace(incoming, goes_on=goes_on)
 
     def finish(
         self, turn: TrackedTurn, stream: UserStream, heard: Sequence[Heard]
@@ -82,8 +112,8 @@ class CrossedAudio:
             parts_ns=turn.parts_ns,
             received_ns=turn.marks.get("received"),
         )
-        figures = figures_of(placed, self._crossings, self._chunks, heard)
-        self._chunks = [each for each in self._chunks if each.arrived_ns > turn.ended_ns]
+        figures = figures_of(placed, self._crossings, self.chunks, heard)
+        self.chunks = [each for each in self.chunks if each.arrived_ns > turn.ended_ns]
         marks = {**turn.marks, **line_marks(placed, self._crossings)}
         marks = {name: marks[name] for name in MARKS if name in marks}
         stages = stages_of(marks) if turn.stages else ()
@@ -93,11 +123,15 @@ class CrossedAudio:
 
 
 def line_marks(turn: TurnOnLine, crossings: Crossings) -> dict[str, int]:
-    """Return the marks that a line adds to a turn; `received` is when the line took it in."""
+    """Return the marks that a line adds to a turn; `received` is when the line took it in.
+
+    `line_up` is the person's end, later by the time that its packet was in the line.
+    """
     marks: dict[str, int] = {}
-    up_ns = crossings.arrived_ns("up", turn.last_packet_ns)
-    if up_ns is not None:
-        marks["line_up"] = up_ns
+    arrived_ns = crossings.arrived_ns("up", turn.last_packet_ns)
+    if arrived_ns is not None:
+        sent_ns = crossings.entered_ns("up", arrived_ns) or turn.last_packet_ns
+        marks["line_up"] = turn.end_ns + arrived_ns - sent_ns
     if turn.received_ns is not None:
         entered_ns = crossings.entered_ns("down", turn.received_ns)
         if entered_ns is not None:
@@ -115,29 +149,19 @@ def figures_of(
     marks = line_marks(turn, crossings)
     up, down = crossings.up, crossings.down
     reply = _reply(turn, chunks)
-    entered = [crossings.entered_ns("down", chunk.arrived_ns) for chunk in reply]
-    times = [(at, chunk) for at, chunk in zip(entered, reply, strict=True) if at is not None]
-    ends_ns = turn.ended_ns if not times else times[-1][1].arrived_ns
-    lag_ns = None if not times else ends_ns - times[-1][0] - down.delay_ns
-    up_ns = marks.get("line_up")
-    up_lag_ns = None
-    if up_ns is not None and (sent_ns := crossings.entered_ns("up", up_ns)) is not None:
-        up_lag_ns = up_ns - sent_ns - up.delay_ns
+    up_ns = marks["line_up"] - turn.end_ns if "line_up" in marks else None
+    lag_ns = reply[-1].arrived_ns - reply[-1].entered_ns - down.delay_ns if reply else None
     stalls = (*stalls_of("up", up, turn), *stalls_of("down", down, turn))
-    ideal = played_from(times)
     return LineTurn(
-        up_ms=None if up_ns is None else ns_to_ms(up_ns - turn.end_ns),
+        up_ms=None if up_ns is None else ns_to_ms(up_ns),
         down_ms=ns_to_ms(marks["line_down"] - marks["received"]) if "line_down" in marks else None,
-        dry=dry_of(turn, times, ideal, heard),
-        buffer_ms=None if not times else ns_to_ms(buffer_of(times, ideal)),
+        dry=dry_of(turn, reply, heard),
+        buffer_ms=ns_to_ms(buffer_of(reply)) if reply else None,
         lag_ms=None if lag_ns is None else ns_to_ms(max(0, lag_ns)),
-        up_lag_ms=None if up_lag_ns is None else ns_to_ms(max(0, up_lag_ns)),
+        up_lag_ms=None if up_ns is None else ns_to_ms(max(0, up_ns - up.delay_ns)),
         backlog_bytes=max(backlog_of(each, turn) for each in (up, down)),
         stalls=tuple(sorted(stalls, key=lambda stall: stall.at_ms)),
     )
-
-
-Times = Sequence[tuple[int, Chunk]]  # each chunk with the instant at which it entered the line
 
 
 def _reply(turn: TurnOnLine, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
@@ -147,48 +171,34 @@ def _reply(turn: TurnOnLine, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
     ends_ns = turn.parts_ns[-1][1] or turn.ended_ns
     first = bisect_left(chunks, turn.received_ns, key=lambda chunk: chunk.arrived_ns)
     last = bisect_right(chunks, ends_ns, key=lambda chunk: chunk.arrived_ns)
-    return chunks[first:last]
+    return [chunk for chunk in chunks[first:last] if chunk.length_ns]
 
 
-def played_from(times: Times) -> list[int]:
-    """Return when each chunk would play if the line took no time: an agent's pauses stay."""
-    ideal: list[int] = []
-    free_ns = 0
-    for entered_ns, chunk in times:
-        ideal.append(max(entered_ns, free_ns))
-        free_ns = ideal[-1] + chunk.length_ns
-    return ideal
-
-
-def buffer_of(times: Times, ideal: Sequence[int]) -> int:
+def buffer_of(reply: Sequence[Chunk]) -> int:
     """Return the least delay of the playout behind which no chunk would come too late, in ns."""
-    late = [chunk.arrived_ns - at for (_, chunk), at in zip(times, ideal, strict=True)]
-    return max(late) - late[0]
+    late = max(chunk.arrived_ns - chunk.ideal_ns for chunk in reply)
+    return max(0, late - (reply[0].starts_ns - reply[0].ideal_ns))
 
 
 def dry_of(
-    turn: TurnOnLine, times: Times, ideal: Sequence[int], heard: Sequence[Heard]
+    turn: TurnOnLine, reply: Sequence[Chunk], heard: Sequence[Heard]
 ) -> tuple[DryRecord, ...]:
     """Find the holes that the line made in a reply; the agent's own pauses are none."""
-    if not times or not turn.parts_ns:
-        return ()
-    onset_ns, found = turn.parts_ns[0][0], list[DryRecord]()
-    free_ns, ideal_free_ns = times[0][1].arrived_ns, ideal[0]
+    found: list[DryRecord] = []
     loudest = max((rms_dbfs(piece.pcm) for piece in heard if len(piece.pcm)), default=0.0)
-    for (_, chunk), at_ns in zip(times, ideal, strict=True):
-        dry_ns = chunk.arrived_ns - free_ns - (at_ns - ideal_free_ns)
-        if dry_ns >= ms_to_ns(DRY_MS) and free_ns > onset_ns:
-            before = _piece(heard, free_ns - ms_to_ns(EDGE_MS))
-            after = _piece(heard, chunk.arrived_ns)
+    for before, after in pairwise(reply):
+        ends_ns = before.starts_ns + before.length_ns
+        own_ns = after.ideal_ns - before.ideal_ns - before.length_ns
+        dry_ns = after.starts_ns - ends_ns - own_ns
+        if dry_ns >= ms_to_ns(DRY_MS) and ends_ns > turn.parts_ns[0][0]:
+            edges = (_piece(heard, ends_ns - ms_to_ns(EDGE_MS)), _piece(heard, after.starts_ns))
             found.append(
                 DryRecord(
-                    at_ms=ns_to_ms(free_ns - onset_ns),
+                    at_ms=ns_to_ms(ends_ns - turn.parts_ns[0][0]),
                     ms=ns_to_ms(dry_ns),
-                    in_word=min(map(rms_dbfs, (before, after))) > loudest - SOFTER_DB,
+                    in_word=min(map(rms_dbfs, edges)) > loudest - SOFTER_DB,
                 )
             )
-        free_ns = max(free_ns, chunk.arrived_ns) + chunk.length_ns
-        ideal_free_ns = at_ns + chunk.length_ns
     return tuple(found)
 
 

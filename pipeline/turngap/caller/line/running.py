@@ -15,8 +15,9 @@ from turngap.core.clock import NS_PER_S, Clock, ms_to_ns
 WayName = Literal["up", "down"]
 OnPiece = Callable[[int, bytes], None]
 
-# What a sender's kernel takes beyond the window before a write has to wait: 2 s of 16 kHz PCM.
-SEND_BUFFER = 2**16
+# What an end takes beyond TCP's window before a write has to wait: an agent's kernel 64 KB. The
+# person goes on speaking, whatever the line does, so a client keeps half a minute of it.
+AGENT_BUFFER, CALLER_BUFFER = 2**16, 2**20
 # A call of some hours; of a longer one, what crossed first is dropped.
 MOST_CROSSINGS = 2**20
 # What comes out less than this late has not stalled.
@@ -219,7 +220,7 @@ class RunningLine:
     @property
     def unsent(self) -> int:
         """Return the bytes that a writer at the caller's end has to keep itself."""
-        return max(0, -self.up.room - SEND_BUFFER)
+        return max(0, -self.up.room - CALLER_BUFFER)
 
     def send_up(self, at_ns: int, data: bytes) -> None:
         """Take bytes that enter at the caller's end."""

@@ -96,7 +96,7 @@ class Outcome:
 
 
 class MissingError(Exception):
-    """What this machine lacks."""
+    """A part of this machine that is missing."""
 
 
 def _new_namespace(flags: int) -> None:

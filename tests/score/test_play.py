@@ -191,7 +191,7 @@ def test_calls_are_traced_when_they_took_place(calls: Path, tmp_path: Path) -> N
 def test_a_test_scores_calls_by_the_fixture(calls: Path, tmp_path: Path) -> None:
     fixture = Turngap(
         "test",
-        Options(None, None, None, None, None, None, None, skip_inconclusive=False),
+        Options(*[None] * 8, skip_inconclusive=False),
         marker=None,
         folder=lambda: tmp_path,
     )

@@ -193,7 +193,7 @@ def test_a_caller_gets_the_variables_of_the_endpoint_and_as_many_files_as_it_may
     endpoint = Endpoint("ws://agent.example/${AGENT_TOKEN}", headers=headers)
     variables = endpoint.variables()
     assert variables == {"AGENT_TOKEN": "hush-4f9a77c1d2"}
-    share = Share(1, (), endpoint, (), 800.0, 10.0, Patience(), 0.0, 0.0, variables)
+    share = Share(1, (), endpoint, (), 800.0, 10.0, Patience(), 0.0, 0.0, variables=variables)
     assert "hush" not in repr(share)
     monkeypatch.delenv("AGENT_TOKEN")  # another machine
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

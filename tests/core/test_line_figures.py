@@ -34,7 +34,7 @@ def test_only_pairs_are_compared_and_the_gap_is_split() -> None:
     ]
     found = line_figures([*turns, crossing(9, LineTurn())])
     assert found is not None
-    assert (found.pairs, found.replies) == (21, 22)
+    assert (found.pairs, found.parts, found.replies) == (21, 21, 0)
     assert (found.plain_ms.value, found.with_ms.value) == (500.0, 604.0)
     assert (found.difference_ms.value, found.part_ms.value) == (104.0, 100.0)
     assert found.agent_ms.value == 504.0
@@ -57,4 +57,25 @@ def test_lag_grows_by_the_typical_slope_of_a_call() -> None:
     too_short = [crossing(n, LineTurn(lag_ms=1e6 * n), 3) for n in range(1, 3)]
     found = line_figures([*grows, *steady, *too_short])
     assert found is not None
-    assert (found.lag_ms_per_minute, found.lag_calls) == (100.0, 2)
+    assert (found.lag_ms_per_minute, found.lag_calls) == (None, 2)
+    also = [crossing(n, LineTurn(lag_ms=200.0 * n), 4) for n in range(1, 5)]
+    found = line_figures([*grows, *steady, *also])
+    assert found is not None
+    assert (found.lag_ms_per_minute, found.lag_calls) == (200.0, 3)
+
+
+def test_a_turn_that_the_line_left_unanswered_is_later_than_any() -> None:
+    lined = LineTurn(plain_gap_ms=500.0)
+    answered = [crossing(n, lined, r) for n in range(1, 8) for r in (1, 2)]
+    silent = [
+        crossing(n, lined, 3).model_copy(
+            update={"outcome": "no_reply", "gap_ms": None, "gap_ns": None, "stages": ()}
+        )
+        for n in range(1, 8)
+    ]
+    found = line_figures([*answered, *silent])
+    assert found is not None
+    assert (found.pairs, found.difference_ms.value) == (21, 106.0)
+    found = line_figures([*answered[:5], *silent])
+    assert found is not None
+    assert found.difference_ms.value is None

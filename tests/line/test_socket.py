@@ -18,6 +18,7 @@ from turngap.caller.line.transport import LinedTransport
 from turngap.caller.opening import Request, Socket, connect
 from turngap.clocks import MonotonicClock
 from turngap.core.clock import NS_PER_MS, NS_PER_S
+from turngap.core.errors import AgentError
 
 CLOCK = MonotonicClock()
 PATIENCE_S = 30.0
@@ -262,3 +263,16 @@ async def test_a_ping_behind_others_has_more_time(monkeypatch: pytest.MonkeyPatc
 def test_a_stall_of_three_seconds_is_no_death_and_ten_are() -> None:
     assert opening.QUIET_S > 3 < opening.ANSWER_S
     assert opening.QUIET_S + opening.ANSWER_S < 10
+
+
+@pytest.mark.parametrize("line", ["reset=0s", "reset=0.005s,delay=20", "half-open=0s"])
+async def test_a_line_that_breaks_in_the_opening_says_so_and_leaves_nothing(line: str) -> None:
+    async with serve(echo, "127.0.0.1", 0) as server:
+        before = asyncio.all_tasks()
+        url = f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+        with pytest.raises(AgentError) as raised:
+            await connect(Request(url, {}, (), 1.0, url, line=parse_line(line)), CLOCK)
+        assert raised.value.kind == "agent.line_lost"
+        assert line.partition("=")[0] in raised.value.message
+        await wait(0.1)
+        assert not [t for t in asyncio.all_tasks() - before if "turngap" in t.get_name()]

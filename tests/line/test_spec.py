@@ -50,6 +50,8 @@ def test_every_profile_says_what_it_is_and_where_its_numbers_are_from(name: str)
         ("delay=-1", "line.value", "expected 0 to 30000 ms, as 80ms"),
         ("delay=1e9", "line.value", "expected 0 to 30000 ms"),
         ("delay=99999", "line.value", "expected 0 to 30000 ms"),
+        ("burst=0.01", "line.value", "1 to 30000 ms"),
+        ("seed=1.5", "line.value", "whole number"),
         ("loss=1", "line.value", "0 to 50 %, as 1% or 0.01"),
         ("down=1kbit", "line.value", "8 to"),
         ("outage=400", "line.value", "how often"),

@@ -117,7 +117,7 @@ def test_every_report_names_the_line_and_escapes_it() -> None:
 def test_a_peer_that_nobody_missed_is_not_called_quick() -> None:
     dead = DeadPeerRecord(scenario="x", repeat=1, caller_ms=9100.0, agent_ms=None)
     (said,) = dead_words(LINE.model_copy(update={"dead_peers": (dead,)}))
-    assert said == "x: noticed by the caller after 9.1 s, by the agent not while turngap looked"
+    assert said == "x: the caller noticed after 9.1 s, the agent was still there after 15 s"
 
 
 def test_a_run_that_was_not_paired_says_so() -> None:

@@ -235,6 +235,9 @@ class Corked:
     def get_write_buffer_size(self) -> int:
         return sum(map(len, self._held)) + self._transport.get_write_buffer_size()
 
+    def writelines(self, data: Iterable[bytes]) -> None:
+        self.write(b"".join(data))
+
     def close(self) -> None:
         self._flush()
         self._transport.close()

@@ -15,7 +15,7 @@ from turngap.caller.intake import MOST_EARLY, Volume
 from turngap.caller.intake import MOST_WAITING_BYTES as MOST_EARLY_BYTES
 from turngap.caller.line.running import Crossings, LineEndedError
 from turngap.caller.line.spec import LineSpec
-from turngap.caller.opening import CLOSE_TIMEOUT_S, Request, Socket, connect
+from turngap.caller.opening import CLOSE_TIMEOUT_S, LINE_LOST, Request, Socket, connect
 from turngap.caller.said import (
     AudioBytes,
     AudioChunk,
@@ -38,7 +38,7 @@ from turngap.core.errors import AgentError
 from turngap.core.run_record import OffsetRecord
 from turngap.core.untrusted import MOST_SENTENCE, printable
 
-LINE_LOST, HUNG_UP = "agent.line_lost", "agent.hung_up"
+HUNG_UP = "agent.hung_up"
 NOT_READY = "agent.not_ready"
 UNREADY = "agent.unready"
 

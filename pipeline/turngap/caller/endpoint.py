@@ -17,7 +17,6 @@ from websockets.exceptions import ConnectionClosed
 from turngap.backends import BackendChoice, install
 from turngap.caller.connection import (
     FIRST_OWN_CODE,
-    LINE_LOST,
     NOT_READY,
     UNREADY,
     Line,
@@ -36,7 +35,7 @@ from turngap.caller.dialects.registry import (
 )
 from turngap.caller.dialects.session import Session
 from turngap.caller.line.spec import LineSpec
-from turngap.caller.opening import Request, check_url, knock
+from turngap.caller.opening import LINE_LOST, Request, check_url, knock
 from turngap.caller.starting import (
     ask,
     body_of,

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from websockets.exceptions import ConnectionClosed
 
-from turngap.caller.connection import LINE_LOST, NOT_READY, Line
+from turngap.caller.connection import NOT_READY, Line
 from turngap.caller.dialects.registry import (
     DialectSpec,
     dialect_of_host,
@@ -16,6 +16,7 @@ from turngap.caller.dialects.registry import (
     transport_of,
 )
 from turngap.caller.endpoint import NO_TRANSPORT, PIPECAT, RUNNER_PATH, Endpoint, runner_at
+from turngap.caller.opening import LINE_LOST
 from turngap.caller.starting import is_start
 from turngap.caller.stream import PACKET_MS, UserStream
 from turngap.core.clock import NS_PER_S, Clock, ms_to_ns

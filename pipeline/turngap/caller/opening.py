@@ -116,8 +116,8 @@ class PromptSends(Connection):
         return takes(text)
 
 
-# It took the connection, and opened no WebSocket in time.
-NOT_OPEN = "agent.not_open"
+# It took the connection, and opened no WebSocket in time; or the line was lost.
+NOT_OPEN, LINE_LOST = "agent.not_open", "agent.line_lost"
 
 CLOSE_TIMEOUT_S = 2.0
 _FAILED = re.compile(r"\[Errno (\d+)\] Connect call failed")
@@ -427,6 +427,7 @@ def _elsewhere(request: Request, location: str) -> AgentError:
 
 async def _upgraded(request: Request, clock: Clock, tcp: StampedSocket | None) -> Socket:
     """Open a WebSocket over `tcp`, or over a new connection, which may go through a proxy."""
+    lined: list[LinedTransport] = []
 
     class Stamped(Socket):
         async def handshake(self, *args: Any, **options: Any) -> None:
@@ -444,6 +445,7 @@ async def _upgraded(request: Request, clock: Clock, tcp: StampedSocket | None) -
             if request.line is not None:
                 real = cast("asyncio.Transport", transport)
                 transport = LinedTransport(real, self, request.line, request.call, clock)
+                lined.append(transport)
                 self.crossings = transport.line.crossings
             super().connection_made(transport)
 
@@ -457,7 +459,7 @@ async def _upgraded(request: Request, clock: Clock, tcp: StampedSocket | None) -
             super().data_received(data)
 
     # No compression, since it costs time at both ends and audio does not shrink.
-    connection = await websocket(
+    opening = websocket(
         request.url,
         sock=tcp,
         create_connection=Stamped,
@@ -471,6 +473,15 @@ async def _upgraded(request: Request, clock: Clock, tcp: StampedSocket | None) -
         max_queue=(MOST_QUEUED, QUEUED_AGAIN),
         max_size=MOST_MESSAGE_BYTES,
     )
+    try:
+        connection = await opening
+    except BaseException as e:
+        broken = [each.broken for each in lined if each.broken]
+        for each in lined:
+            each.kill()
+        if broken and isinstance(e, Exception):
+            raise AgentError(LINE_LOST, broken[0]) from e
+        raise
     assert isinstance(connection, Socket)
     connection.watch(clock)
     return connection

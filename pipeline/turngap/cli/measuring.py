@@ -173,11 +173,19 @@ def _play(plan: "ReplayPlan", *, quiet: bool, verbose: bool) -> "tuple[Run, Turn
 
 
 def failed_turns(run: "Run") -> AgentError | None:
-    """Build the error if the agent failed some replies or lost the line; None if it did not."""
+    """Build the error if the agent failed some replies or lost the line; None if it did not.
+
+    A line that was to break is no failure of the agent.
+    """
     from turngap.core.untrusted import printable
     from turngap.report.turn_words import why_words
 
-    failed = [turn for turn in run.turns if turn.outcome == "error"]
+    breaks = run.record.line is not None and run.record.line.breaks
+    failed = [
+        turn
+        for turn in run.turns
+        if turn.outcome == "error" and not (breaks and turn.ended == "line_lost")
+    ]
     if not failed:
         return None
     first = failed[0]

@@ -3,16 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
+from math import inf
 from statistics import median
 from typing import Any
 
+from turngap.core.budget import SILENT
 from turngap.core.clock import NS_PER_S
 from turngap.core.results import Turn
 from turngap.core.stats import Percentile, percentile_of
 from turngap.core.stored import LineTurn
 
-# A slope of fewer turns is not worth a figure.
-LEAST_TURNS = 3
+# A slope of fewer turns, or of fewer calls, is not worth a figure.
+LEAST_TURNS = LEAST_CALLS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +22,20 @@ class LineFigures:
     """Figures of the turns that crossed a line; times in ms.
 
     Attributes:
-        pairs: turns that were answered both over the line and without it.
+        pairs: turns that were answered without the line, and over it or not: one that was not is
+            later than any.
         plain_ms, with_ms: the median gap of these without the line, and over it.
         difference_ms: the median of their differences.
-        part_ms, part_p95_ms: the line's part of the gap, both ways, over the `replies`.
+        parts: turns behind the next three.
+        part_ms, part_p95_ms: the line's part of the gap, both ways.
         agent_ms: the rest of the gap.
+        replies: those whose holes are known, which those over WebRTC are not.
         dry_replies: replies that ran dry; `dry` counts the holes, `dry_ms` adds them up, and
             `dry_in_word` counts those within a word.
         buffer_ms: the playout buffer that hides all holes in 95 % of the replies.
         buffer_gap_ms: the median gap behind that buffer.
         lag_ms_per_minute: by how much later replies come with each minute of a call, the median
-            over `lag_calls`; None without a call of three such turns.
+            over `lag_calls`; None with fewer than three calls of three such turns.
         yields, yield_ms, plain_yield_ms: turns in which the agent was interrupted both over the
             line and without it, and the median time until it was silent; None without any.
         backlog_bytes: the most bytes that waited in the line; None if not known.
@@ -40,10 +45,11 @@ class LineFigures:
     plain_ms: Percentile
     with_ms: Percentile
     difference_ms: Percentile
-    replies: int
+    parts: int
     part_ms: Percentile
     part_p95_ms: Percentile
     agent_ms: Percentile
+    replies: int
     dry_replies: int
     dry: int
     dry_ms: float
@@ -67,7 +73,11 @@ def line_figures(turns: Sequence[Turn]) -> LineFigures | None:
     if not crossed:
         return None
     replies = [(t, line, t.gap_ms) for t, line in crossed if t.replied and t.gap_ms is not None]
-    pairs = [(t, gap, line.plain_gap_ms) for t, line, gap in replies if line.plain_gap_ms]
+    pairs = [
+        (t, inf if t.gap_ms is None else t.gap_ms, line.plain_gap_ms)
+        for t, line in crossed
+        if line.plain_gap_ms is not None and (t.replied or t.outcome in SILENT)
+    ]
     parts = [
         (t, line.up_ms + line.down_ms, gap)
         for t, line, gap in replies
@@ -75,8 +85,9 @@ def line_figures(turns: Sequence[Turn]) -> LineFigures | None:
     ]
     buffers = [(t, line.buffer_ms) for t, line, _ in replies if line.buffer_ms is not None]
     buffer = _at(buffers, 0.95)
-    behind = [(t, gap + (buffer.value or 0.0)) for t, _, gap in replies] if buffer.value else []
-    holes = [hole for _, line, _ in replies for hole in line.dry]
+    whole = [] if buffer.value is None else [(t, gap + buffer.value) for t, _, gap in replies]
+    heard = [line for _, line, _ in replies if line.buffer_ms is not None]
+    holes = [hole for line in heard for hole in line.dry]
     slopes = _slopes(crossed)
     yields = [
         (turn.yield_ms, line.plain_yield_ms)
@@ -89,17 +100,18 @@ def line_figures(turns: Sequence[Turn]) -> LineFigures | None:
         plain_ms=_at([(t, plain) for t, _, plain in pairs], 0.5),
         with_ms=_at([(t, gap) for t, gap, _ in pairs], 0.5),
         difference_ms=_at([(t, gap - plain) for t, gap, plain in pairs], 0.5),
-        replies=len(replies),
+        parts=len(parts),
         part_ms=_at([(t, part) for t, part, _ in parts], 0.5),
         part_p95_ms=_at([(t, part) for t, part, _ in parts], 0.95),
         agent_ms=_at([(t, gap - part) for t, part, gap in parts], 0.5),
-        dry_replies=sum(bool(line.dry) for _, line, _ in replies),
+        replies=len(heard),
+        dry_replies=sum(bool(line.dry) for line in heard),
         dry=len(holes),
         dry_ms=sum(hole.ms for hole in holes),
         dry_in_word=sum(hole.in_word for hole in holes),
         buffer_ms=buffer,
-        buffer_gap_ms=_at(behind, 0.5),
-        lag_ms_per_minute=median(slopes) if slopes else None,
+        buffer_gap_ms=_at(whole, 0.5),
+        lag_ms_per_minute=median(slopes) if len(slopes) >= LEAST_CALLS else None,
         lag_calls=len(slopes),
         yields=len(yields),
         yield_ms=median(over for over, _ in yields) if yields else None,

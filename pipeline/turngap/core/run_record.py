@@ -217,6 +217,11 @@ class LineRecord(Stored):
     settings: Settings = Field(default_factory=dict[str, Any])
     dead_peers: tuple[DeadPeerRecord, ...] = ()
 
+    @property
+    def breaks(self) -> bool:
+        """Return whether the line ends calls itself."""
+        return any(self.settings.get(fault) is not None for fault in ("half_open_s", "reset_s"))
+
 
 class RunRecord(Document):
     """`run.json`. Written at the start, again when the run ends (`finished_utc`).

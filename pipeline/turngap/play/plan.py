@@ -104,6 +104,11 @@ class PlayPlan:
         return False
 
     @property
+    def breaks(self) -> bool:
+        """Return whether the line ends calls itself."""
+        return self.line is not None and self.line.breaks
+
+    @property
     def line_setting(self) -> dict[str, str]:
         """Return the line as it is stored among the settings of all kinds of records."""
         return {} if self.line is None else {"line": self.line.text}

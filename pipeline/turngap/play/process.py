@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from turngap.caller.connection import LINE_LOST, NOT_READY
+from turngap.caller.connection import NOT_READY
 from turngap.caller.endpoint import NO_TRANSPORT
+from turngap.caller.opening import LINE_LOST
 from turngap.caller.starting import place_of
 from turngap.children import PARENT_HOLDS_STDIN
 from turngap.clocks import MonotonicClock

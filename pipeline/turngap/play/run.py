@@ -10,9 +10,10 @@ from statistics import median
 from typing import Any
 
 from turngap.agent.stack import Chosen
-from turngap.caller.connection import HUNG_UP, LINE_LOST, ONE_URL_A_CALL, OTHER_PROTOCOL, Line
+from turngap.caller.connection import HUNG_UP, ONE_URL_A_CALL, OTHER_PROTOCOL, Line
 from turngap.caller.conversation import Conversation, PlayedTurn
 from turngap.caller.endpoint import Endpoint
+from turngap.caller.opening import LINE_LOST
 from turngap.caller.recording import agent_side, user_side
 from turngap.caller.stream import RATE
 from turngap.clocks import MonotonicClock
@@ -138,8 +139,8 @@ class RunInProgress:
         """
         plays = [self._play_call]
         if self._plan.is_paired:
-            names = [each.scenario.name for each in self._plan.scenarios]
-            plays.insert((names.index(scenario.scenario.name) + repeat) % 2, self._play_plain)
+            place = [each is scenario for each in self._plan.scenarios].index(True) + repeat
+            plays.insert(place % 2, self._play_plain)
         for play in plays:
             await play(scenario, endpoint, repeat, phase)
 
@@ -156,8 +157,8 @@ class RunInProgress:
                 async with aclosing(conversation.play()) as turns:
                     async for played in turns:
                         key = _key(name, played.turn.turn, repeat, phase)
-                        pacing = (played.late_ns, played.lag_ns, self._plan.starved_ms)
-                        self._plain.keep(key, played.turn, pacing_record(*pacing))
+                        late = (played.late_ns, played.lag_ns, self._plan.starved_ms)
+                        self._plain.keep(key, played.turn, pacing_record(*late))
                         gc.collect(0)
             failure = conversation.failure
         except AgentError as e:
@@ -202,7 +203,7 @@ class RunInProgress:
             AgentError: the reason why the last call was lost.
         """
         calls, lost = calls_of(self.turns)
-        if self._lost is not None and calls == lost and not self._has_heard():
+        if self._lost and calls == lost and not self._has_heard() and not self._plan.breaks:
             raise self._lost
 
     def _has_heard(self) -> bool:
@@ -345,7 +346,7 @@ class RunInProgress:
             self._store(record)
         calls, lost = calls_of(self.turns)
         most = MOST_LOST * len(calls)
-        if self._plan.line is not None and self._plan.line.breaks:
+        if self._plan.breaks:
             return
         if len(calls) >= FEWEST_CALLS and (
             len(lost) > most or lost[-FEWEST_CALLS:] == calls[-FEWEST_CALLS:]
@@ -450,9 +451,7 @@ class RunInProgress:
         whole = played >= planned
         doubts = doubts_of(self.turns) if whole else {}
         marked = tuple(self._marked(turn, doubts.get(turn.key), whole) for turn in self.turns)
-        line = self._plan.line
-        breaks = line is not None and line.breaks
-        reasons = why_invalid(summarise(marked), self._plan.starved_ms, breaks=breaks)
+        reasons = why_invalid(summarise(marked), self._plan.starved_ms, breaks=self._plan.breaks)
         if failure is not None:
             reasons = (*reasons, f"ended after {played} of {planned} turns: {failure}")
         elif played and not whole:

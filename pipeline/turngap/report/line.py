@@ -31,13 +31,14 @@ BEFORE_MS, AFTER_MS, LONGEST_MS = (1200.0, 2500.0), 600.0, 10_000.0
 # A reply that ends less late is in time.
 LATE_MS = 50.0
 # A lag that grows by less than this in a minute, in ms, is none.
-STEADY_MS = 10.0
+STEADY_MS = 100.0
 KEY = (
     "Each turn is drawn below: what the person sent, what of it had reached the agent, the reply "
     "where it would have played without the line's delay and holes, and the reply as heard. "
     "Slanted lines lead from sending to arrival. Hatched: nothing came out of the line; what had "
     "waited then came at once. Below the last track: holes in the reply, filled if inside a word. "
-    "In the middle the gap: grey is the line's part, yellow the agent's."
+    "In the middle the gap: light grey is the line's part, yellow the agent's, dark grey the "
+    "caller's playout."
 )
 
 
@@ -204,8 +205,8 @@ def line_items(run: Run, summary: Summary) -> list[Item]:
         lines(
             ("line", line_words(record)),
             ("paired", f"no difference: {paired}" if paired else ""),
-            *(_broken(found) if found is not None else ()),
             *(("dead peer", text) for text in dead_words(record)),
+            *(_broken(found, breaks=record.breaks) if found is not None else ()),
         ),
         lines(("drawings", KEY if found is not None else ""), where=PAGE),
     ]
@@ -231,14 +232,14 @@ def signed(ms: float | None) -> str:
     return "–" if ms is None else f"+{words.ms(ms)}" if ms > 0 else words.ms(ms)
 
 
-def _broken(found: LineFigures) -> Iterator[tuple[str, str]]:
+def _broken(found: LineFigures, *, breaks: bool) -> Iterator[tuple[str, str]]:
     """Yield the line's part and what broke, by name; what was not measured is left out."""
     if found.part_ms.value is not None:
         slow, ours = found.part_p95_ms.value, found.agent_ms.value
         said = f"p50 {words.ms(found.part_ms.value)} ms of the gap, up and down"
         said += "" if slow is None else f", p95 {words.ms(slow)} ms"
         said += "" if ours is None else f"; the agent's p50 {words.ms(ours)} ms"
-        yield "line's part", f"{said} (n={found.replies})"
+        yield "line's part", f"{said} (n={found.parts})"
     of = "1 reply" if found.replies == 1 else f"{found.replies} replies"
     if not found.dry and found.replies:
         yield "holes", f"none in {of}"
@@ -257,18 +258,18 @@ def _broken(found: LineFigures) -> Iterator[tuple[str, str]]:
     if found.yield_ms is not None and found.plain_yield_ms is not None:
         times = f"{words.ms(found.yield_ms)} ms, without the line {words.ms(found.plain_yield_ms)}"
         yield "barge-in", f"the agent is silent after p50 {times} ms (n={found.yields})"
-    if n := found.backlog_bytes:
+    if (n := found.backlog_bytes) and not breaks:
         yield "backlog", f"at most {n:,} bytes waited in the line"
 
 
 def dead_words(record: LineRecord) -> list[str]:
     """Say of each call whose peer died how soon the caller and the agent noticed."""
     return [
-        f"{printable(dead.scenario)}: noticed by the caller {_after(dead.caller_ms)}, by the agent "
-        f"{_after(dead.agent_ms)}"
+        f"{printable(dead.scenario)}: the caller {_noticed(dead.caller_ms, 'did not notice')}, the "
+        f"agent {_noticed(dead.agent_ms, 'was still there after 15 s')}"
         for dead in record.dead_peers
     ]
 
 
-def _after(ms: float | None) -> str:
-    return "not while turngap looked" if ms is None else f"after {ms / 1000:.1f} s"
+def _noticed(ms: float | None, never: str) -> str:
+    return never if ms is None else f"noticed after {ms / 1000:.1f} s"

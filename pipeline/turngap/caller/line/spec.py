@@ -154,7 +154,7 @@ def _in_unit(
     units: Mapping[str, float], least: float, most: float, such_as: str
 ) -> Callable[[str], float]:
     """Build a reader of a number with one of these units, in a range of the first unit."""
-    form = re.compile(_NUMBER + "(" + "|".join(map(re.escape, units)) + ")")
+    form = re.compile(_NUMBER + "(" + "|".join(map(re.escape, units)) + ")", re.ASCII)
     unit = next(iter(units))
 
     def read(text: str) -> float:
@@ -182,12 +182,18 @@ def _read_outage(text: str) -> dict[str, float]:
     return outage
 
 
+def _read_seed(text: str) -> int:
+    if re.fullmatch(r"\d{1,9}", text, re.ASCII) is None:
+        raise ValueError("expected a whole number of up to 9 digits, as 2")
+    return int(text)
+
+
 # What a key sets in a way.
 _IN_WAY: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "delay": lambda text: {"delay_ms": _LONG_MS(text)},
     "jitter": lambda text: {"jitter_ms": _LONG_MS(text)},
     "loss": lambda text: {"loss": _SHARE(text) / 100},
-    "burst": lambda text: {"burst_ms": _LONG_MS(text)},
+    "burst": lambda text: {"burst_ms": _in_unit(_MS, 1, 30_000, "60ms")(text)},
     "rate": lambda text: {"kbit": _KBIT(text)},
     "queue": lambda text: {"queue_ms": _in_unit(_MS, 1, 60_000, "500ms")(text)},
     "outage": _read_outage,
@@ -198,7 +204,7 @@ _IN_LINE: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "rtt": lambda text: {"rtt_ms": _LONG_MS(text)},
     "half-open": lambda text: {"half_open_s": _AFTER_S(text)},
     "reset": lambda text: {"reset_s": _AFTER_S(text)},
-    "seed": lambda text: {"seed": int(_in_unit({"": 1.0}, 0, 1e9, "2")(text))},
+    "seed": lambda text: {"seed": _read_seed(text)},
 }
 KEYS = (*_IN_WAY, *_WAYS, *_IN_LINE)
 

@@ -75,7 +75,7 @@ class LinedTransport(asyncio.Transport, asyncio.Protocol):
         self._ended: BaseException | None = None  # why the real connection was lost
         self._real_lost = self._lost = self._closing = self._paused = False
         self._down_ended = self._up_ended = self._given_up = False
-        self._wrote_all = self._resets = False
+        self._wrote_all = self._resets = self._was_reset = False
         self._near_reads = self._reads = True
         self._limits = (_HIGH // 4, _HIGH)
         self._watching: asyncio.Task[None] | None = None
@@ -170,6 +170,13 @@ class LinedTransport(asyncio.Transport, asyncio.Protocol):
             finally:
                 self.kill()
 
+    @property
+    def broken(self) -> str:
+        """Return why the line itself ended the connection; empty if it did not."""
+        if self.line.is_half_open:
+            return "the line is half-open (--line half-open)"
+        return RESET if self._was_reset else ""
+
     def kill(self) -> None:
         """End both sides at once, and look for nothing any more."""
         if self._watching is not None:
@@ -245,6 +252,7 @@ class LinedTransport(asyncio.Transport, asyncio.Protocol):
 
     def _on_reset(self) -> None:
         break_off(self._real)
+        self._was_reset = True
         self._lose(LineEndedError(RESET))
 
     def _on_half_open(self) -> None:

@@ -38,7 +38,7 @@ def test_only_pairs_are_compared_and_the_gap_is_split() -> None:
     assert (found.plain_ms.value, found.with_ms.value) == (500.0, 604.0)
     assert (found.difference_ms.value, found.part_ms.value) == (104.0, 100.0)
     assert found.agent_ms.value == 504.0
-    assert found.yield_ms is None
+    assert found.yield_ms.value is None
 
 
 def test_holes_are_counted_with_the_buffer_that_hides_them() -> None:

@@ -36,8 +36,9 @@ class LineFigures:
         buffer_gap_ms: the median gap behind that buffer.
         lag_ms_per_minute: by how much later replies come with each minute of a call, the median
             over `lag_calls`; None with fewer than three calls of three such turns.
-        yields, yield_ms, plain_yield_ms: turns in which the agent was interrupted both over the
-            line and without it, and the median time until it was silent; None without any.
+        yields, yield_ms, plain_yield_ms: turns in which the agent was interrupted and fell silent
+            without the line, and the median time until it was silent; over the line never is later
+            than any.
         backlog_bytes: the most bytes that waited in the line; None if not known.
     """
 
@@ -59,8 +60,8 @@ class LineFigures:
     lag_ms_per_minute: float | None
     lag_calls: int
     yields: int
-    yield_ms: float | None
-    plain_yield_ms: float | None
+    yield_ms: Percentile
+    plain_yield_ms: Percentile
     backlog_bytes: int | None
 
     def as_json(self) -> dict[str, Any]:
@@ -90,9 +91,9 @@ def line_figures(turns: Sequence[Turn]) -> LineFigures | None:
     holes = [hole for line in heard for hole in line.dry]
     slopes = _slopes(crossed)
     yields = [
-        (turn.yield_ms, line.plain_yield_ms)
-        for turn, line in crossed
-        if turn.yield_ms is not None and line.plain_yield_ms is not None
+        (t, inf if t.yield_ms is None else t.yield_ms, line.plain_yield_ms)
+        for t, line in crossed
+        if line.plain_yield_ms is not None
     ]
     waited = [line.backlog_bytes for _, line in crossed if line.backlog_bytes is not None]
     return LineFigures(
@@ -114,8 +115,8 @@ def line_figures(turns: Sequence[Turn]) -> LineFigures | None:
         lag_ms_per_minute=median(slopes) if len(slopes) >= LEAST_CALLS else None,
         lag_calls=len(slopes),
         yields=len(yields),
-        yield_ms=median(over for over, _ in yields) if yields else None,
-        plain_yield_ms=median(plain for _, plain in yields) if yields else None,
+        yield_ms=_at([(t, over) for t, over, _ in yields], 0.5),
+        plain_yield_ms=_at([(t, plain) for t, _, plain in yields], 0.5),
         backlog_bytes=max(waited, default=None),
     )
 

@@ -241,7 +241,9 @@ def _broken(found: LineFigures, *, breaks: bool) -> Iterator[tuple[str, str]]:
         said += "" if ours is None else f"; the agent's p50 {words.ms(ours)} ms"
         yield "line's part", f"{said} (n={found.parts})"
     of = "1 reply" if found.replies == 1 else f"{found.replies} replies"
-    if not found.dry and found.replies:
+    if found.parts and not found.replies:
+        yield "holes", "not counted: over WebRTC, the notes say which packets were lost"
+    elif not found.dry and found.replies:
         yield "holes", f"none in {of}"
     elif found.dry:
         holes = f"{several(found.dry, 'hole')} of {words.ms(found.dry_ms)} ms in all"
@@ -255,8 +257,8 @@ def _broken(found: LineFigures, *, breaks: bool) -> Iterator[tuple[str, str]]:
         of = f"(median of {several(found.lag_calls, 'call')})"
         more = f"{'grows' if grown > 0 else 'shrinks'} by {words.ms(abs(grown))} ms a minute"
         yield "lag", f"{more if abs(grown) >= STEADY_MS else 'does not grow in a call'} {of}"
-    if found.yield_ms is not None and found.plain_yield_ms is not None:
-        times = f"{words.ms(found.yield_ms)} ms, without the line {words.ms(found.plain_yield_ms)}"
+    if (over := found.yield_ms.value) is not None and found.plain_yield_ms.value is not None:
+        times = f"{words.ms(over)} ms, without the line {words.ms(found.plain_yield_ms.value)}"
         yield "barge-in", f"the agent is silent after p50 {times} ms (n={found.yields})"
     if (n := found.backlog_bytes) and not breaks:
         yield "backlog", f"at most {n:,} bytes waited in the line"

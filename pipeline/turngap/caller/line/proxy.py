@@ -67,7 +67,8 @@ class _Client(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        self.transport.pause_reading()
+        # Not at once: before Python 3.11.4, asyncio begins to read after this, paused or not.
+        asyncio.get_running_loop().call_soon(self.transport.pause_reading)
         self._take(self)
 
     def eof_received(self) -> bool:
